@@ -1,0 +1,344 @@
+"""What an evaluation found. Frozen records, free of local paths and live objects, so that they can travel.
+
+Units are in the names. Samples are kept; summaries are derived from them. What was not measured is absent.
+"""
+
+import statistics
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from cuda_tui.records import Real, Record
+
+
+class Verdict(StrEnum):
+    """What the evaluation says of a candidate."""
+
+    PASSED = "PASSED"
+    REJECTED = "REJECTED"
+    UNVERIFIED = "UNVERIFIED"
+
+
+class Code(StrEnum):
+    """Why a candidate was rejected, or why nothing could be said of it. Codes state facts, never intent."""
+
+    # REJECTED
+    BUILD = "BUILD"
+    LAYOUT = "LAYOUT"
+    NUM_MISMATCH = "NUM_MISMATCH"
+    NONFINITE = "NONFINITE"
+    PRECISION = "PRECISION"
+    DATA_OVERFIT = "DATA_OVERFIT"
+    SHAPE_OVERFIT = "SHAPE_OVERFIT"
+    STATE_IGNORED = "STATE_IGNORED"
+    INPUT_MUTATED = "INPUT_MUTATED"
+    ALIAS = "ALIAS"
+    STALE_MEMORY = "STALE_MEMORY"
+    STALE_RESULT = "STALE_RESULT"
+    PHASE_SWITCH = "PHASE_SWITCH"
+    DEFERRED_WORK = "DEFERRED_WORK"
+    CLOCK = "CLOCK"
+    CACHE_STATE = "CACHE_STATE"
+    IMPOSSIBLE_TIME = "IMPOSSIBLE_TIME"
+    BANNED_OP = "BANNED_OP"
+    REFERENCE_USED = "REFERENCE_USED"
+    KERNEL_SHARE = "KERNEL_SHARE"
+    GLOBAL_STATE = "GLOBAL_STATE"
+    PERSISTED = "PERSISTED"
+    TAMPER = "TAMPER"
+    LEAKED_ANSWER = "LEAKED_ANSWER"
+    FORGED_RESULT = "FORGED_RESULT"
+    MEM_FAULT = "MEM_FAULT"
+    LAUNCH_ERROR = "LAUNCH_ERROR"
+    RACE = "RACE"
+    HANG = "HANG"
+    RAISED = "RAISED"  # importing, constructing or calling the candidate raised an exception
+    # UNVERIFIED
+    COMPILED_ONLY = "COMPILED_ONLY"
+    QUICK = "QUICK"
+    DEGENERATE_TASK = "DEGENERATE_TASK"
+    UNSTABLE = "UNSTABLE"
+    BASELINE_DISTURBED = "BASELINE_DISTURBED"
+    REFERENCE_FAULT = "REFERENCE_FAULT"
+    CANCELLED = "CANCELLED"
+
+
+class Diagnostic(Record):
+    """One message of a compiler or linker. `line` and `column` count from 1; a link error has none."""
+
+    file: str
+    severity: Literal["error", "warning", "note"]
+    message: str
+    line: int | None = None
+    column: int | None = None
+    context: tuple[str, ...] = ()  # the source lines the compiler printed below it
+
+    @property
+    def place(self) -> str:
+        """`file:line`, as editors accept it."""
+        return f"{self.file}:{self.line}" if self.line is not None else self.file
+
+
+class KernelResources(Record):
+    """What ptxas says one kernel uses on one architecture."""
+
+    kernel: str  # demangled where a demangler was found
+    architecture: str  # "sm_90a"
+    registers: int
+    static_shared_bytes: int = 0
+    stack_bytes: int = 0
+    spill_store_bytes: int = 0
+    spill_load_bytes: int = 0
+
+
+class BuildReport(Record):
+    """One build of the workspace's kernels."""
+
+    succeeded: bool
+    seconds: float
+    target: str  # "cpu" or "sm_90a" or "sm_80,sm_90"
+    toolchain: str  # one line: compilers and versions
+    diagnostics: tuple[Diagnostic, ...] = ()  # distinct; errors first, in the order of the log
+    warnings: int = 0
+    resources: tuple[KernelResources, ...] = ()
+    compiled: tuple[str, ...] = ()  # sources compiled by this build
+    cached: tuple[str, ...] = ()  # sources whose object was up to date
+    library_sha256: str | None = None
+    library: str | None = None  # path inside the workspace
+    log: str | None = None  # path inside the workspace
+    vectorised: tuple[str, ...] = ()  # the compiler's notes on loops it did or did not vectorise
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """The distinct errors, first one first."""
+        return tuple(item for item in self.diagnostics if item.severity == "error")
+
+
+class Worst(Record):
+    """One element where candidate and reference differ most."""
+
+    index: tuple[int, ...]
+    expected: Real
+    actual: Real
+
+
+class OutputCheck(Record):
+    """One tensor of one trial, compared. Errors are ‖c−r‖/‖r−mean(r)‖ against the fp64 reference r."""
+
+    output: str  # "out", "out[0]", "out.hidden"
+    dtype: str
+    shape: tuple[int, ...]
+    passed: bool
+    error: Real
+    limit: float
+    eager_error: Real | None = None
+    max_abs_error: Real = 0.0
+    nonfinite_mismatches: int = 0
+    worst: tuple[Worst, ...] = ()
+    error_map: tuple[tuple[float, ...], ...] = ()  # block maxima of |c−r|/limit scale, at most 16 rows by 32 columns
+    reason: str = ""  # one sentence, when not passed
+
+
+class Trial(Record):
+    """One draw of inputs and state, and the comparison of every output."""
+
+    name: str  # "draw 1", "state redrawn", "train mode"
+    checks: tuple[OutputCheck, ...]
+    passed: bool
+    code: Code | None = None
+    reason: str = ""
+
+
+class VerifyReport(Record):
+    """All trials of one verification. `tensors_compared` of zero is never a pass."""
+
+    passed: bool
+    trials: tuple[Trial, ...]
+    tensors_compared: int
+    seconds: float
+    not_compared: tuple[str, ...] = ()
+    reference_dtype: str = "float64"
+
+
+class Timing(Record):
+    """How long one call takes, in microseconds, one median for each fresh process."""
+
+    name: str  # "candidate", "eager", "compile"
+    process_medians_us: tuple[float, ...]
+    calls: int  # timed calls in all processes
+    slices: int
+    dropped_slices: int = 0
+    note: str = ""
+
+    @property
+    def median_us(self) -> float:
+        """Median over the processes' medians."""
+        return statistics.median(self.process_medians_us)
+
+    @property
+    def spread(self) -> float:
+        """Half the range between processes over the median: 0.01 is 1%."""
+        low, high = min(self.process_medians_us), max(self.process_medians_us)
+        return (high - low) / 2 / self.median_us
+
+
+class Ratio(Record):
+    """How many times faster the candidate is than one baseline: baseline time over candidate time."""
+
+    baseline: str
+    value: float
+    low: float  # 95% interval
+    high: float
+
+    @property
+    def outcome(self) -> "Outcome":
+        """Faster or slower only when the interval clears 1% (MEASURING: identical code differs by up to 0.5%)."""
+        if self.low > 1.01:
+            return Outcome.FASTER
+        if self.high < 0.99:
+            return Outcome.SLOWER
+        if self.low >= 0.99 and self.high <= 1.01:
+            return Outcome.SAME
+        return Outcome.INCONCLUSIVE
+
+
+class Outcome(StrEnum):
+    """What the interval of a ratio allows to be said."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "within 1%"
+    INCONCLUSIVE = "inconclusive"
+
+
+class BaselineState(Record):
+    """A baseline that is not valid, and why: it is never shown as slow or as zero."""
+
+    name: str
+    reason: str
+
+
+class Measured(Record, tag_field="kind", tag="measured"):
+    """Candidate and baselines timed side by side. The headline is the ratio to the fastest valid baseline."""
+
+    candidate: Timing
+    baselines: tuple[Timing, ...]
+    ratios: tuple[Ratio, ...]
+    method: str  # one sentence: clock, processes, slices, threads
+    device: str  # "AMD EPYC, 1 thread"
+    unavailable: tuple[BaselineState, ...] = ()
+    threads: int = 1
+    all_threads: tuple[Timing, ...] = ()  # second figure, reported and not certified
+    foreign_load: float | None = None  # cores kept busy by other processes while timing
+
+    def ratio_to(self, baseline: str) -> Ratio | None:
+        """The ratio to a named baseline, if it was measured."""
+        return next((ratio for ratio in self.ratios if ratio.baseline == baseline), None)
+
+    @property
+    def headline(self) -> Ratio:
+        """The ratio to the fastest valid baseline."""
+        fastest = min(self.baselines, key=lambda timing: timing.median_us)
+        ratio = self.ratio_to(fastest.name)
+        assert ratio is not None
+        return ratio
+
+
+class NotMeasured(Record, tag_field="kind", tag="not_measured"):
+    """Why there is no timing."""
+
+    reason: str
+
+
+Performance: TypeAlias = Measured | NotMeasured
+
+
+class Milestone(StrEnum):
+    """The published ladder: -1 wrong; 1 correct; 2 at least 5% faster than eager; 3 than compile as well."""
+
+    WRONG = "-1"
+    CORRECT = "1"
+    FASTER_THAN_EAGER = "2"
+    FASTER_THAN_COMPILE = "3"
+
+
+class Flag(Record):
+    """Something worth knowing that does not reject by itself."""
+
+    code: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+
+class StageTiming(Record):
+    """Wall time of one stage of the pipeline."""
+
+    stage: str  # "policy", "build", "verify", "measure", "attribute"
+    seconds: float
+
+
+class KernelRow(Record):
+    """Where time goes: one operator or kernel. Share is of the profiled call's time."""
+
+    name: str
+    calls: int
+    total_us: float
+    share: float
+    authored: bool = False
+    bound: str = ""  # "memory", "compute" or ""
+    bytes_moved: int | None = None
+    flop: int | None = None
+    roofline_share: float | None = None
+    evidence: str = "torch.profiler"
+
+
+class Profile(Record):
+    """A profile of one side. `device_events` of zero on a GPU task means that no GPU activity was recorded."""
+
+    subject: str  # "reference" or "candidate"
+    rows: tuple[KernelRow, ...]
+    total_us: float
+    notes: tuple[str, ...] = ()
+    peak_bandwidth_gbs: float | None = None
+    peak_gflops: float | None = None
+
+
+class Receipt(Record):
+    """What anyone needs to repeat the evaluation."""
+
+    files: dict[str, str]  # path inside the workspace to sha256
+    library_sha256: str | None
+    seeds: tuple[int, ...]
+    versions: dict[str, str]
+    created_at: str  # ISO 8601, UTC
+
+
+class Report(Record):
+    """The whole evaluation of one candidate."""
+
+    verdict: Verdict
+    message: str  # one sentence for a person
+    performance: Performance
+    code: Code | None = None
+    build: BuildReport | None = None
+    verify: VerifyReport | None = None
+    profile: Profile | None = None
+    flags: tuple[Flag, ...] = ()
+    stages: tuple[StageTiming, ...] = ()
+    sandbox: str = ""
+    receipt: Receipt | None = None
+
+    @property
+    def milestone(self) -> Milestone:
+        """The paper's ladder, from this report alone."""
+        if self.verdict is not Verdict.PASSED:
+            return Milestone.WRONG
+        if not isinstance(self.performance, Measured):
+            return Milestone.CORRECT
+        eager = self.performance.ratio_to("eager")
+        if eager is None or eager.low < 1.05:
+            return Milestone.CORRECT
+        others = [ratio for ratio in self.performance.ratios if ratio.baseline != "eager"]
+        if others and all(ratio.low >= 1.05 for ratio in others):
+            return Milestone.FASTER_THAN_COMPILE
+        return Milestone.FASTER_THAN_EAGER
