@@ -60,6 +60,7 @@ class SessionStarted(Event, tag="session_started"):
     source: str = ""  # the user's file
     sandbox: str = ""
     forked_from: str | None = None
+    log_format: int = 0  # version of the log's format; 0 where it was not written by `session`
 
 
 class SessionResumed(Event, tag="session_resumed"):

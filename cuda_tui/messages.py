@@ -26,11 +26,15 @@ class ToolSpec(Record):
 
 
 class ToolCall(Record):
-    """The model's wish to run a tool. `arguments` are already parsed and are a JSON object."""
+    """The model's wish to run a tool. `arguments` are already parsed and are a JSON object.
+
+    `problem` says why what the model sent could not be parsed; such a call is answered with it and never runs.
+    """
 
     id: str
     name: str
     arguments: dict[str, Any]
+    problem: str = ""
 
 
 class ReadDetails(Record, tag_field="kind", tag="read"):

@@ -5,7 +5,16 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from cuda_tui.events import AnyEvent, ApprovalAsked, ApprovalGiven, CallStreamed, TextStreamed, ThinkingStreamed
+from cuda_tui.events import (
+    AnyEvent,
+    ApprovalAsked,
+    ApprovalGiven,
+    CallStreamed,
+    Restored,
+    StepCommitted,
+    TextStreamed,
+    ThinkingStreamed,
+)
 from cuda_tui.messages import AssistantReply, Effect, Message, ToolResult, ToolSpec
 from cuda_tui.records import Record
 
@@ -37,11 +46,16 @@ class Provider(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What a call would do, for the person to decide on: a unified diff, or the exact command."""
+    """What a call would do, for the person to decide on: a unified diff, or the exact command.
+
+    `grants` are the rules that "approve all" would add, one for each part of the call; the call runs without asking
+    only where every one of them was granted before. Without grants it is always asked.
+    """
 
     diff: str = ""
     command: str = ""
     scope: str = ""
+    grants: tuple[str, ...] = ()
 
 
 class Tool(Protocol):
@@ -56,6 +70,23 @@ class Tool(Protocol):
 
     async def run(self, arguments: dict[str, Any], *, emit: Emit, cancel: asyncio.Event) -> ToolResult:
         """Do it. A failure that the model can mend is a result with is_error, not an exception."""
+        ...
+
+
+class Checkpoints(Protocol):
+    """The workspace's history, as the loop needs it. Blocking; called in a thread."""
+
+    @property
+    def path(self) -> str: ...
+
+    def head(self) -> str: ...
+
+    def commit(self, message: str) -> StepCommitted | None:
+        """Commit what changed, or return None where nothing did."""
+        ...
+
+    def restore(self, commit: str) -> Restored | None:
+        """Bring the files of `commit` back as a new commit; None where they are those already."""
         ...
 
 
@@ -81,6 +112,9 @@ class Control:
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
     queued: list[str] = field(default_factory=list)  # what the person typed meanwhile; sent before the next request
 
+
+FINISH = "finish"
+"""The tool by which the agent says that it is done; the loop ends after it."""
 
 NEEDS_APPROVAL: dict[str, frozenset[Effect]] = {
     "step": frozenset({Effect.WRITE, Effect.EXECUTE}),

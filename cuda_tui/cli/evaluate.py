@@ -1,0 +1,85 @@
+"""`cuda-tui eval WORKSPACE`: the evaluation alone, for any other agent or script."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cuda_tui.evaluation.pipeline import Evaluator, StopAfter
+from cuda_tui.evaluation.progress import Line, Progress, SliceDone, StageBegan, StageDone, TrialDone
+from cuda_tui.evaluation.report import Measured, Report, Verdict
+from cuda_tui.records import encode
+from cuda_tui.sandbox.rung import detect
+from cuda_tui.workspace.workspace import Workspace
+
+EXIT = {Verdict.PASSED: 0, Verdict.REJECTED: 4, Verdict.UNVERIFIED: 5}
+
+
+def run(
+    workspace: Path,
+    *,
+    python: str,
+    environment: Mapping[str, str],
+    cache: Path,
+    as_json: bool,
+    stop_after: StopAfter = "measure",
+) -> int:
+    """Evaluate and print: lines for a person, or the report as one JSON object. Returns the exit code."""
+    evaluator = Evaluator(
+        Workspace.open(workspace),
+        python=python,
+        environment=environment,
+        rung=detect(),
+        cache=cache,
+        on_progress=_ignore if as_json else _print,
+    )
+    try:
+        report = evaluator.evaluate(stop_after=stop_after)
+    finally:
+        evaluator.close()
+    if as_json:
+        sys.stdout.write(encode(report).decode() + "\n")
+    else:
+        print("\n".join(lines(report)))
+    return EXIT[report.verdict]
+
+
+def _ignore(progress: Progress) -> None:
+    """Nothing is printed but the report."""
+
+
+def _print(progress: Progress) -> None:
+    match progress:
+        case Line(source=source, text=text):
+            print(f"  {source}: {text}", file=sys.stderr)
+        case StageBegan(stage=stage):
+            print(f"{stage} ...", file=sys.stderr)
+        case StageDone(stage=stage, seconds=seconds, summary=summary):
+            print(f"{stage} {seconds:.1f} s  {summary}", file=sys.stderr)
+        case TrialDone(name=name, passed=passed, detail=detail):
+            print(f"  {'pass' if passed else 'FAIL'}  {name}  {detail}", file=sys.stderr)
+        case SliceDone():
+            pass
+
+
+def lines(report: Report) -> list[str]:
+    """The report for a person."""
+    code = f"({report.code})" if report.code else ""
+    rows = [f"{report.verdict}{code}: {report.message}"]
+    if isinstance(report.performance, Measured):
+        measured = report.performance
+        for timing in (measured.candidate, *measured.baselines):
+            note = f"  ({timing.note})" if timing.note else ""
+            rows.append(
+                f"  {timing.name:<10} {timing.median_us:>12,.1f} µs  ±{timing.spread:.1%}  "
+                f"n={len(timing.process_medians_us)} processes, {timing.calls} calls{note}"
+            )
+        for ratio in measured.ratios:
+            rows.append(
+                f"  {ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}] vs {ratio.baseline}: {ratio.outcome}"
+            )
+        rows += [f"  {state.name}: not available, {state.reason}" for state in measured.unavailable]
+        rows += [f"  {timing.name} with {timing.note}: {timing.median_us:,.1f} µs" for timing in measured.all_threads]
+        rows.append(f"  {measured.method}; {measured.device}")
+    rows += [f"  flag {flag.code}: {flag.message}" for flag in report.flags]
+    rows.append(f"milestone {report.milestone}; sandbox {report.sandbox}")
+    return rows

@@ -1,0 +1,107 @@
+"""What the command line finds around it: settings, folders, keys, interpreter. Read once; everything below gets
+parameters."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from cuda_tui.config import PROJECT_FILE, PROVIDERS, USER_FILE, Settings, load_settings
+from cuda_tui.secrets import KEYS_FILE, Found, Masker, find_key, secret_values
+
+APP = "cuda-tui"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folders:
+    """Ours under the XDG base folders."""
+
+    config: Path
+    state: Path
+    data: Path
+    cache: Path
+
+    @classmethod
+    def of_user(cls) -> "Folders":
+        """Those of the person who runs the program."""
+        return cls(
+            config=platformdirs.user_config_path(APP),
+            state=platformdirs.user_state_path(APP),
+            data=platformdirs.user_data_path(APP),
+            cache=platformdirs.user_cache_path(APP),
+        )
+
+    @property
+    def sessions(self) -> Path:
+        """Where session logs lie."""
+        return self.state / "sessions"
+
+    @property
+    def workspaces(self) -> Path:
+        """Where new workspaces are made."""
+        return self.data / "workspaces"
+
+    @property
+    def log(self) -> Path:
+        """The program's own log, with tracebacks."""
+        return self.state / "cuda-tui.log"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Settings and environment of one run of the program."""
+
+    settings: Settings
+    folders: Folders
+    environ: Mapping[str, str]
+
+    @classmethod
+    def read(cls, flags: Mapping[str, Any]) -> "Surroundings":
+        """Read everything. Raises UsageError naming the setting that cannot be used."""
+        folders = Folders.of_user()
+        settings = load_settings(
+            flags, environ=os.environ, project=Path.cwd() / PROJECT_FILE, user=folders.config / USER_FILE
+        )
+        return cls(settings, folders, dict(os.environ))
+
+    @cached_property
+    def python(self) -> str:
+        """The interpreter that runs the user's model."""
+        from cuda_tui.evaluation.build.interpreter import choose_python
+
+        return choose_python(self.settings.python, self.environ, own=sys.executable)
+
+    @cached_property
+    def worker_environment(self) -> dict[str, str]:
+        """The allow-listed environment of builds, shell and workers."""
+        from cuda_tui.sandbox.access import environment
+
+        return environment(self.environ, python=self.python)
+
+    @cached_property
+    def device(self) -> str:
+        """The device asked for; else a GPU where the driver shows one, else the CPU."""
+        if self.settings.device is not None:
+            return self.settings.device
+        from cuda_tui.gpu import Nvml
+
+        return "cuda" if Nvml.open().count else "cpu"
+
+    def key(self, variable: str) -> Found | None:
+        """A provider's key, if there is one."""
+        if not variable:
+            return None
+        return find_key(variable, environ=self.environ, keys_file=self.folders.config / KEYS_FILE)
+
+    @cached_property
+    def mask(self) -> Masker:
+        """Hides the values of every key that this run could use, and of variables that look like secrets."""
+        provider, _, _ = self.settings.model.partition(":")
+        settings = self.settings.providers.get(provider, PROVIDERS.get(provider))
+        found = self.key(settings.key_env) if settings else None
+        return Masker(secret_values(self.environ, [found.value] if found else []))

@@ -1,0 +1,318 @@
+"""From settings to a running session: the one place that knows providers, tools, workspace and evaluator."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+import cuda_tui
+from cuda_tui.agent.checkpoints import WorkspaceCheckpoints
+from cuda_tui.agent.loop import AgentLoop
+from cuda_tui.agent.prompt import system_prompt
+from cuda_tui.agent.protocols import Budgets, Provider, Tool
+from cuda_tui.agent.runner import Opening, SessionRunner
+from cuda_tui.agent.skills import find_skills
+from cuda_tui.cli.surroundings import Surroundings
+from cuda_tui.errors import CudaTuiError, ProviderError, UsageError
+from cuda_tui.evaluation.intake import Interpreter, open_target
+from cuda_tui.evaluation.pipeline import Evaluator
+from cuda_tui.events import Approval, MachineSampled, SessionResumed, SessionStarted, SettingsChanged
+from cuda_tui.gpu import Machine
+from cuda_tui.providers.wire import Endpoint
+from cuda_tui.sandbox.rung import Rung, detect
+from cuda_tui.session.listing import find_session
+from cuda_tui.session.store import Session, new_session_id
+from cuda_tui.tools.evaluation import BuildTool, EvaluatorThread, MeasureTool, ProfileTool, TraceTool, VerifyTool
+from cuda_tui.tools.files import EditTool, ListTool, ReadTool, SearchTool, WriteTool
+from cuda_tui.tools.shell import ShellTool
+from cuda_tui.tools.steering import FinishTool, NoteTool, RestoreTool
+from cuda_tui.workspace.data import data_folder
+from cuda_tui.workspace.task import Task
+from cuda_tui.workspace.workspace import Workspace
+
+
+class Wiring:
+    """Opens and resumes sessions. `open` and `resume` are what the front ends call."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._around = surroundings
+
+    # ---- sessions
+
+    async def open(self, opening: Opening) -> SessionRunner:
+        """A new session on what the person named. Raises UsageError, ReferenceFault and infrastructure errors."""
+        around = self._with(opening)
+        rung = await asyncio.to_thread(detect)
+        approval = Approval(around.settings.approve)
+        _check_auto(approval, rung)
+        provider = provider_for(around, around.settings.model)
+        workspace = await asyncio.to_thread(_open_workspace, around, opening, rung)
+        evaluator = _evaluator_thread(around, workspace, rung)
+        try:
+            await _examine(evaluator, workspace)
+            session = Session.create(
+                around.folders.sessions,
+                SessionStarted(
+                    session=new_session_id(time.time()),
+                    title=workspace.task.name,
+                    workspace=str(workspace.root),
+                    device=workspace.task.device,
+                    model=provider.name,
+                    approval=approval,
+                    version=version(),
+                    source=workspace.task.source,
+                    sandbox=rung.summary,
+                ),
+                mask=around.mask,
+            )
+        except BaseException:
+            await asyncio.to_thread(evaluator.close)
+            raise
+        runner = _runner(around, session=session, workspace=workspace, evaluator=evaluator, provider=provider, rung=rung)
+        runner.say(opening_text(workspace.task))
+        return runner
+
+    async def resume(self, name: str | None, opening: Opening | None = None) -> SessionRunner:
+        """An old session, continued. What the settings do not say is as it was. Raises UsageError."""
+        around = self._with(opening) if opening else self._around
+        rung = await asyncio.to_thread(detect)
+        session = Session.resume(find_session(around.folders.sessions, name), mask=around.mask)
+        evaluator: EvaluatorThread | None = None
+        try:
+            started = _first(session)
+            model, approval = _last_settings(session, started)
+            if opening is not None and opening.model is not None:
+                model = opening.model
+            if opening is not None and opening.approval is not None:
+                approval = opening.approval
+            _check_auto(approval, rung)
+            provider = provider_for(around, model)
+            workspace = await asyncio.to_thread(Workspace.open, Path(started.workspace))
+            evaluator = _evaluator_thread(around, workspace, rung)
+            dropped = len(session.log.problems)
+            session.append(
+                SessionResumed(model=provider.name, approval=approval, version=version(), dropped_lines=dropped)
+            )
+        except BaseException:
+            session.close()
+            if evaluator is not None:
+                await asyncio.to_thread(evaluator.close)
+            raise
+        around = _approving(around, approval)
+        return _runner(around, session=session, workspace=workspace, evaluator=evaluator, provider=provider, rung=rung)
+
+    def _with(self, opening: Opening) -> Surroundings:
+        """The surroundings with what the opening itself asks for."""
+        asked = {
+            "model": opening.model,
+            "approve": opening.approval.value if opening.approval else None,
+            "device": opening.device,
+            "python": opening.python,
+            "turns": opening.turns,
+            "minutes": opening.minutes,
+        }
+        given = {name: value for name, value in asked.items() if value is not None}
+        settings = msgspec.structs.replace(self._around.settings, **given)
+        return Surroundings(settings, self._around.folders, self._around.environ)
+
+
+def version() -> str:
+    """Of the installed package."""
+    return cuda_tui.__version__
+
+
+def opening_text(task: Task) -> str:
+    """What the session begins with."""
+    source = f" (from {task.source})" if task.source else ""
+    return f"Make {task.class_name} in {task.file}{source} faster on {task.device}. Keep what measures faster; then finish."
+
+
+def provider_for(around: Surroundings, name: str) -> Provider:
+    """The provider behind "autopilot", "scripted:FILE" or "PROVIDER:MODEL". Raises UsageError and ProviderError."""
+    if name == "autopilot":
+        from cuda_tui.autopilot.provider import Autopilot
+
+        return Autopilot()
+    kind, _, model = name.partition(":")
+    if not model:
+        raise UsageError(f"{name!r} is no model", hint='write "autopilot" or PROVIDER:MODEL, as in ollama:NAME')
+    if kind == "scripted":
+        from cuda_tui.providers.scripted import ScriptedProvider
+
+        return ScriptedProvider.from_file(Path(model))
+    return _wire_provider(around, kind, model)
+
+
+def _wire_provider(around: Surroundings, kind: str, model: str) -> Provider:
+    from cuda_tui.providers.factory import make_provider
+
+    settings = around.settings.provider(kind)
+    found = around.key(settings.key_env)
+    if settings.key_env and found is None:
+        raise ProviderError(
+            f"no key for {kind}: {settings.key_env} is not set",
+            hint=f"set {settings.key_env}, or use --model autopilot, which needs none",
+        )
+    endpoint = Endpoint(
+        provider=kind,
+        model=model,
+        key=found.value if found else None,
+        key_name=settings.key_env,
+        base_url=settings.base_url,
+        headers=settings.headers,
+        extra=settings.extra,
+        effort=settings.effort,
+        max_tokens=settings.max_tokens,
+    )
+    return make_provider(endpoint, wire=settings.wire)
+
+
+def _open_workspace(around: Surroundings, opening: Opening, rung: Rung) -> Workspace:
+    interpreter = Interpreter(
+        python=around.python,
+        environment=around.worker_environment,
+        rung=rung,
+        cache=str(around.folders.cache),
+    )
+    return open_target(
+        opening.target,
+        interpreter=interpreter,
+        inputs=opening.inputs,
+        device=around.device,
+        workspace=Path(opening.workspace).expanduser().absolute() if opening.workspace else None,
+        workspaces=around.folders.workspaces,
+    )
+
+
+def _evaluator_thread(around: Surroundings, workspace: Workspace, rung: Rung) -> EvaluatorThread:
+    def make() -> Evaluator:
+        return Evaluator(
+            workspace,
+            python=around.python,
+            environment=around.worker_environment,
+            rung=rung,
+            cache=around.folders.cache,
+        )
+
+    return EvaluatorThread(make)
+
+
+async def _examine(evaluator: EvaluatorThread, workspace: Workspace) -> None:
+    """A reference that cannot serve is said before anything else happens; then the baselines warm up."""
+    if not workspace.task.device.startswith("cuda") or Path("/dev/nvidiactl").exists():
+        await evaluator.call(lambda found: found.check_reference(), emit=lambda _: None, cancel=asyncio.Event())
+        await evaluator.call(lambda found: found.warm_up(), emit=lambda _: None, cancel=asyncio.Event())
+
+
+def _runner(
+    around: Surroundings,
+    *,
+    session: Session,
+    workspace: Workspace,
+    evaluator: EvaluatorThread,
+    provider: Provider,
+    rung: Rung,
+) -> SessionRunner:
+    settings = around.settings
+    folders = (data_folder("skills"), around.folders.config / "skills", workspace.root / "skills")
+    skills, _ = find_skills(folders)
+    loop = AgentLoop(
+        session=session,
+        provider=provider,
+        tools=tools_for(around, workspace, evaluator, rung),
+        checkpoints=WorkspaceCheckpoints(workspace),
+        system=system_prompt(workspace.task, skills=skills),
+        approval=Approval(settings.approve),
+        budgets=Budgets(
+            turns=settings.turns,
+            tokens=settings.tokens,
+            wall_s=settings.minutes * 60 if settings.minutes is not None else None,
+        ),
+        mask=around.mask,
+        sample=_sampler(workspace.task.device),
+    )
+    runner = SessionRunner(loop, provider=lambda name: provider_for(around, name), auto_refused=auto_refusal(rung))
+    runner.on_close(evaluator.close)
+    return runner
+
+
+def tools_for(
+    around: Surroundings, workspace: Workspace, evaluator: EvaluatorThread, rung: Rung
+) -> tuple[Tool, ...]:
+    """Everything that the agent can do, always in the same order: the list is part of the cached prefix."""
+    readable = [data_folder("skills"), around.folders.config / "skills"]
+    if workspace.task.project_root:
+        readable.append(Path(workspace.task.project_root))
+    return (
+        ReadTool(workspace=workspace, readable=tuple(readable)),
+        ListTool(workspace=workspace),
+        SearchTool(workspace=workspace),
+        WriteTool(workspace=workspace),
+        EditTool(workspace=workspace),
+        ShellTool(workspace=workspace, rung=rung, python=around.python, env=around.worker_environment),
+        TraceTool(evaluator),
+        BuildTool(evaluator),
+        VerifyTool(evaluator),
+        MeasureTool(evaluator),
+        ProfileTool(evaluator),
+        NoteTool(workspace=workspace),
+        RestoreTool(workspace=workspace),
+        FinishTool(),
+    )
+
+
+def auto_refusal(rung: Rung) -> str:
+    """Why nothing may run unasked on this machine; empty where it may."""
+    if rung.name == "none" or rung.worker == "none":
+        return f"there is no sandbox ({rung.summary})"
+    return ""
+
+
+def _check_auto(approval: Approval, rung: Rung) -> None:
+    refusal = auto_refusal(rung)
+    if approval is Approval.AUTO and refusal:
+        raise UsageError(f"--approve auto is refused: {refusal}", hint="`cuda-tui doctor` says what would help")
+
+
+def _sampler(device: str) -> Callable[[], MachineSampled]:
+    index = int(device.partition(":")[2] or 0) if device.startswith("cuda") else None
+    machine = Machine(gpu_index=index)
+
+    def sample() -> MachineSampled:
+        reading = machine.sample()
+        gpu = reading.gpu
+        return MachineSampled(
+            cpu_load=reading.cpu_load,
+            memory_used_bytes=reading.memory_used_bytes,
+            gpu_utilisation=gpu.utilisation if gpu else None,
+            gpu_memory_used_bytes=gpu.memory_used_bytes if gpu else None,
+            gpu_clock_mhz=gpu.clock_mhz if gpu else None,
+            gpu_power_w=gpu.power_w if gpu else None,
+            gpu_temperature_c=gpu.temperature_c if gpu else None,
+            throttle=gpu.throttle if gpu else None,
+            gpu_name=gpu.name if gpu else None,
+        )
+
+    return sample
+
+
+def _first(session: Session) -> SessionStarted:
+    first = next((entry.event for entry in session.entries if isinstance(entry.event, SessionStarted)), None)
+    if first is None:
+        raise CudaTuiError(f"session {session.id} has lost its first event", hint="it can be replayed, not resumed")
+    return first
+
+
+def _last_settings(session: Session, started: SessionStarted) -> tuple[str, Approval]:
+    model, approval = started.model, started.approval
+    for entry in session.entries:
+        if isinstance(entry.event, SessionResumed | SettingsChanged):
+            model, approval = entry.event.model, entry.event.approval
+    return model, approval
+
+
+def _approving(around: Surroundings, approval: Approval) -> Surroundings:
+    settings = msgspec.structs.replace(around.settings, approve=approval.value)
+    return Surroundings(settings, around.folders, around.environ)

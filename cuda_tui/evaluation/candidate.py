@@ -1,0 +1,190 @@
+"""The controller's side of a candidate: a copy of its files, fresh processes, and what their ends mean."""
+
+import contextlib
+import hashlib
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cuda_tui.evaluation.reference import Draw, Reference
+from cuda_tui.evaluation.report import BuildReport, Code
+from cuda_tui.evaluation.runtime import Runtime
+from cuda_tui.evaluation.workers import Worker, WorkerDied, WorkerFault, WorkerTimedOut
+from cuda_tui.workspace.workspace import Workspace
+
+LOAD_LIMIT_S = 120.0
+SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic fault", 11: "segmentation fault"}
+
+
+class Rejected(Exception):
+    """The candidate is at fault; the code and sentence are the report's."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Candidate:
+    """One state of the workspace's files with the library built from them, copied away from the agent's hands."""
+
+    def __init__(self, workspace: Workspace, build: BuildReport | None, runtime: Runtime, reference: Reference) -> None:
+        self._runtime = runtime
+        self._reference = reference
+        self.files = runtime.new_folder("candidate")
+        workspace.snapshot_copy(self.files)
+        # The reference is not the candidate's to read: what imports it fails, and says so.
+        (self.files / workspace.task.file).unlink(missing_ok=True)
+        self.library = self._copy_library(workspace, build)
+        self.hashes = {
+            str(path.relative_to(self.files)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(self.files.rglob("*"))
+            if path.is_file() and ".git" not in path.parts
+        }
+
+    def _copy_library(self, workspace: Workspace, build: BuildReport | None) -> Path | None:
+        if build is None or build.library is None:
+            return None
+        built = workspace.root / build.library
+        folder = self.files / "library"
+        folder.mkdir()
+        shutil.copy2(built, folder)
+        shutil.copy2(built.with_suffix(".json"), folder)
+        return folder / built.name
+
+    @contextlib.contextmanager
+    def process(
+        self, *, threads: int = 1, cpu: int | None = None, cancel: threading.Event | None = None
+    ) -> Iterator["CandidateProcess"]:
+        """A fresh isolated process with the candidate loaded. Raises Rejected where it does not load."""
+        outbox = self._runtime.new_folder("outbox")
+        worker = self._runtime.candidate(self.files, outbox, threads=threads, cpu=cpu)
+        running = CandidateProcess(worker, outbox, self._runtime.inbox, self._reference, cancel)
+        try:
+            running.load(self.files, self.library, self._runtime.roots)
+            yield running
+        finally:
+            worker.close()
+            shutil.rmtree(outbox, ignore_errors=True)
+
+    def check_unchanged(self) -> None:
+        """The files are still what was hashed. Raises Rejected otherwise."""
+        for name, digest in self.hashes.items():
+            path = self.files / name
+            if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                raise Rejected(Code.TAMPER, f"{name} changed while the candidate ran")
+
+    def close(self) -> None:
+        """Remove the copy."""
+        shutil.rmtree(self.files, ignore_errors=True)
+
+
+class CandidateProcess:
+    """One loaded candidate."""
+
+    def __init__(
+        self, worker: Worker, outbox: Path, inbox: Path, reference: Reference, cancel: threading.Event | None
+    ) -> None:
+        self._worker = worker
+        self._outbox = outbox
+        self._inbox = inbox
+        self._reference = reference
+        self._cancel = cancel
+        self._exports = 0
+
+    def load(self, files: Path, library: Path | None, roots: list[str]) -> None:
+        """Import model_new and construct ModelNew."""
+        request = {
+            "folder": str(files),
+            "path": str(files / "model_new.py"),
+            "roots": [str(files), *roots],
+            "library": str(library) if library else None,
+            "seed": secrets.randbits(32),
+            "init": self._reference.init,
+            "inbox": str(self._inbox),
+            "mode": self._reference.task.mode,
+        }
+        self.ask("load", LOAD_LIMIT_S, request=request)
+
+    def ask(self, operation: str, limit_s: float, **fields: Any) -> dict[str, Any]:
+        """One request. Every failure is the candidate's, and is raised as Rejected."""
+        try:
+            return self._worker.ask(operation, limit_s=limit_s, cancel=self._cancel, **fields)
+        except WorkerFault as fault:
+            raise _rejected(fault, operation) from None
+        except WorkerTimedOut as late:
+            raise Rejected(Code.HANG, f"{operation} did not end in {late.limit_s:.0f} s") from None
+        except WorkerDied as died:
+            raise _ended(died.status, operation) from None
+
+    def set_state(self, draw: Draw) -> None:
+        """Load the draw's state. Raises Rejected where a parameter or buffer of the reference is missing."""
+        path = str(self._inbox / draw.written["state_file"])
+        problems = self.ask("set_state", self._limit(), path=path, rows=draw.written["state"])["problems"]
+        declared = [text for text in problems if self._reference.state.get(text.split(" ")[0]) == "declared"]
+        if declared:
+            raise Rejected(
+                Code.STATE_IGNORED, f"ModelNew's state differs from the reference's: {'; '.join(declared[:3])}"
+            )
+
+    def run(self, draw: Draw) -> tuple[Path, dict[str, Any]]:
+        """One call on a draw; returns where the outputs are and what was said of them."""
+        out = self._new_export()
+        written = draw.written
+        answer = self.ask(
+            "run",
+            self._limit(),
+            path=str(self._inbox / written["file"]),
+            rows=written["rows"],
+            plan=written["plan"],
+            out=str(out),
+        )
+        return out, answer
+
+    def prepare(self, draw: Draw, positions: list[float]) -> None:
+        """Make ready for timing on a draw."""
+        path, rows, plan = str(self._inbox / draw.written["file"]), draw.written["rows"], draw.written["plan"]
+        self.ask("prepare", self._limit(), path=path, rows=rows, plan=plan, positions=positions)
+
+    def time_slice(self, calls: int, salt: int) -> dict[str, Any]:
+        """Time some calls."""
+        return self.ask("time_slice", self._limit(calls), calls=calls, salt=salt)
+
+    def export_timed(self) -> tuple[Path, dict[str, Any]]:
+        """The output of the last timed call."""
+        out = self._new_export()
+        return out, self.ask("export_timed", self._limit(), out=str(out))
+
+    def profile(self, draw: Draw) -> dict[str, Any]:
+        """Operators by time."""
+        path, rows, plan = str(self._inbox / draw.written["file"]), draw.written["rows"], draw.written["plan"]
+        return self.ask("profile", self._limit(20), path=path, rows=rows, plan=plan)
+
+    def _limit(self, calls: int = 1) -> float:
+        return self._reference.limit_s(calls)
+
+    def _new_export(self) -> Path:
+        self._exports += 1
+        return self._outbox / f"out-{self._exports}.bin"
+
+
+def _rejected(fault: WorkerFault, operation: str) -> Rejected:
+    error = fault.error
+    if error.get("code") in Code.__members__:
+        return Rejected(Code(error["code"]), error["message"])
+    place = f" at {Path(error['file']).name}:{error['line']}" if error.get("file") else ""
+    first = (error["message"].splitlines() or [""])[0]
+    if error["type"] == "ModuleNotFoundError" and "'model'" in first:
+        return Rejected(Code.REFERENCE_USED, f"model_new imports the reference (model.py){place}")
+    return Rejected(Code.RAISED, f"{operation}: {error['type']}: {first}{place}")
+
+
+def _ended(status: int | None, operation: str) -> Rejected:
+    if status is not None and -status in SIGNALS:
+        return Rejected(Code.MEM_FAULT, f"{SIGNALS[-status]} during {operation}")
+    if status == -9:
+        return Rejected(Code.RAISED, f"killed during {operation}: out of memory, most likely")
+    return Rejected(Code.FORGED_RESULT, f"the process ended itself with status {status} during {operation}")

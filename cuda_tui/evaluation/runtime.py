@@ -1,0 +1,143 @@
+"""Where one evaluator's processes run: interpreter, environment, sandbox, folders. Everything goes when it closes."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from cuda_tui import process
+from cuda_tui.errors import UsageError
+from cuda_tui.evaluation.workers import Worker, Zygote
+from cuda_tui.sandbox import access as sandbox_access
+from cuda_tui.sandbox.access import Access
+from cuda_tui.sandbox.rung import Rung, wrap
+from cuda_tui.workspace.task import Task
+
+
+class Runtime:
+    """The zygote, the folders that processes exchange files through, and what each may reach."""
+
+    def __init__(
+        self, *, root: Path, task: Task, python: str, environment: Mapping[str, str], rung: Rung, cache: Path
+    ) -> None:
+        self.task = task
+        self.python = python
+        self.rung = rung
+        self.cache = cache
+        self.folder = root / ".cuda-tui" / f"run-{os.getpid()}"
+        _sweep(self.folder.parent)
+        self.inbox = self._make("inbox")
+        self._scratch = self._make("scratch")
+        self.environment = sandbox_access.environment(
+            environment, python=python, home=self._scratch, **self._private_folders()
+        )
+        self._zygote: Zygote | None = None
+        self._starting = threading.Lock()
+        self._system = sandbox_access.system_access(python, read=self._project())
+        self._made = 0
+
+    def _project(self) -> list[Path]:
+        root = self.task.project_root
+        return [Path(root)] if root else []
+
+    def _private_folders(self) -> dict[str, str]:
+        # Landlock cannot give a private /tmp; a folder of our own does in its place.
+        temporary = str(self._scratch) if self.rung.worker == "landlock" or self.rung.name == "landlock" else "/tmp"
+        return {
+            "TMPDIR": temporary,
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a pool of compilers would outlive its worker
+            "TORCH_EXTENSIONS_DIR": str(self._scratch / "extensions"),
+        }
+
+    def _make(self, name: str) -> Path:
+        folder = self.folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"{folder} cannot be written: {error.strerror}", hint="Choose another workspace with --workspace."
+            ) from None
+        return folder
+
+    @property
+    def zygote(self) -> Zygote:
+        """The warm parent, started on first use; about 2 s."""
+        with self._starting:
+            if self._zygote is None:
+                self._zygote = Zygote(python=self.python, env=self.environment, log=self.folder / "zygote.log")
+            return self._zygote
+
+    @property
+    def roots(self) -> list[str]:
+        """Import roots of the user's project."""
+        return [self.task.project_root] if self.task.project_root else []
+
+    @property
+    def working_directory(self) -> str | None:
+        """Where the user's own command would run."""
+        return self.task.project_root
+
+    def new_folder(self, stem: str) -> Path:
+        """A fresh folder of this run."""
+        self._made += 1
+        return self._make(f"{stem}-{self._made}")
+
+    def oracle(self, reference: Path, *, threads: int = 1, cpu: int | None = None) -> Worker:
+        """A trusted worker: reads the reference, writes the inbox and the compile cache, reads every outbox."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        access = self._system.and_read(reference, self.folder).and_write(self.inbox, self._scratch, self.cache)
+        return self._fork("oracle", access, threads=threads, cpu=cpu)
+
+    def candidate(self, files: Path, outbox: Path, *, threads: int = 1, cpu: int | None = None) -> Worker:
+        """An untrusted worker: reads its copy of the files and the inbox, writes its outbox."""
+        access = self._system.and_read(files, self.inbox).and_write(outbox)
+        return self._fork("candidate", access, threads=threads, cpu=cpu)
+
+    def _fork(self, kind: Literal["oracle", "candidate"], access: Access, *, threads: int, cpu: int | None) -> Worker:
+        log = self.folder / f"{kind}.log"
+        return self.zygote.fork(kind, access=access, rung=self.rung, log=log, threads=threads, cpu=cpu)
+
+    def run_command(self, workspace: Path) -> "SandboxedRun":
+        """How builds run: in the sandbox, with the workspace writable and no network."""
+        return SandboxedRun(self._system.and_write(workspace, self._scratch), self.rung)
+
+    def close(self) -> None:
+        """End every process and remove the folders."""
+        with self._starting:
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class SandboxedRun:
+    """`process.run` inside the sandbox."""
+
+    def __init__(self, access: Access, rung: Rung) -> None:
+        self._access = access
+        self._rung = rung
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        on_line: Callable[[str], None] | None = None,
+        timeout_s: float | None = None,
+        cancel: threading.Event | None = None,
+    ) -> process.Finished:
+        """Run a command as `process.run` does."""
+        wrapped = wrap(list(argv), access=self._access, rung=self._rung, cwd=cwd)
+        return process.run(wrapped, cwd=cwd, env=env, on_line=on_line, timeout_s=timeout_s, cancel=cancel)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the folders that killed runs left behind."""
+    for folder in parent.glob("run-*"):
+        pid = folder.name.partition("-")[2]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,121 @@
+"""Verification: fresh draws at the timed shapes, redrawn state, special values; every output compared."""
+
+import secrets
+import threading
+import time
+
+from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, Rejected
+from cuda_tui.evaluation.pipeline_types import Emit
+from cuda_tui.evaluation.progress import TrialDone
+from cuda_tui.evaluation.reference import Draw, Reference
+from cuda_tui.evaluation.report import Flag, Trial, VerifyReport
+
+
+class TrialPlan:
+    """What one trial draws."""
+
+    def __init__(self, label: str, *, redraw_state: bool = False, special: bool = False) -> None:
+        self.label = label
+        self.redraw_state = redraw_state
+        self.special = special
+
+
+def plan_trials(draws: int, *, quick: bool = False) -> list[TrialPlan]:
+    """`draws` fresh draws, two of them with redrawn state, and one with NaN and infinities among the inputs.
+
+    State is redrawn before the first call: a candidate that copies parameters when constructed is then found out.
+    """
+    if quick:
+        return [TrialPlan("draw 1, state redrawn", redraw_state=True), TrialPlan("draw 2")]
+    trials = [TrialPlan("draw 1, state redrawn", redraw_state=True)]
+    for number in range(2, draws + 1):
+        redrawn = number == draws and draws > 1
+        label = f"draw {number}, state redrawn" if redrawn else f"draw {number}"
+        trials.append(TrialPlan(label, redraw_state=redrawn))
+    return [*trials, TrialPlan("NaN and infinities", special=True)]
+
+
+class DrawPool:
+    """Draws made ahead, with their references ready, each shown to one candidate and then dropped."""
+
+    def __init__(self, reference: Reference, draws: int) -> None:
+        self._reference = reference
+        self._plans = plan_trials(draws)
+        self._ready: list[tuple[TrialPlan, Draw]] = []
+        self._lock = threading.Lock()
+
+    def fill(self, cancel: threading.Event | None = None) -> None:
+        """Make what is missing for one verification."""
+        with self._lock:
+            for plan in self._plans[len(self._ready) :]:
+                if cancel is not None and cancel.is_set():
+                    return
+                seed = secrets.randbits(48) if plan.redraw_state else None
+                self._ready.append((plan, self._reference.draw(state_seed=seed, special=plan.special, cancel=cancel)))
+
+    def take(self, cancel: threading.Event | None = None) -> list[tuple[TrialPlan, Draw]]:
+        """A whole set; made now where it is not ready."""
+        self.fill(cancel)
+        with self._lock:
+            ready, self._ready = self._ready, []
+        return ready
+
+
+def verify(
+    candidate: Candidate, reference: Reference, pool: DrawPool, *, emit: Emit, cancel: threading.Event | None
+) -> tuple[VerifyReport, Trial | None, tuple[Flag, ...], tuple[int, ...]]:
+    """Run all trials, stopping at the first that fails.
+
+    Returns the report, the failed trial if any, flags, and the seeds that were spent. Raises Rejected where the
+    candidate fails other than by a wrong result.
+    """
+    began = time.monotonic()
+    draws = pool.take(cancel)
+    flags: dict[str, Flag] = {}
+    trials: list[Trial] = []
+    try:
+        with candidate.process(cancel=cancel) as running:
+            for plan, draw in draws:
+                trial = _one(running, reference, plan, draw, flags)
+                trials.append(trial)
+                emit(TrialDone(name=plan.label, passed=trial.passed, detail=trial.reason or _detail(trial)))
+                if not trial.passed:
+                    break
+        stacked, degenerate = reference.check_stacks()
+        if stacked is not None and trials[-1].passed:
+            trials.append(stacked)
+            emit(TrialDone(name=stacked.name, passed=stacked.passed, detail=stacked.reason))
+    finally:
+        for _, draw in draws:
+            reference.spend(draw)
+    compared = sum(len(trial.checks) for trial in trials)
+    failed = next((trial for trial in trials if not trial.passed), None)
+    if degenerate or not any(reference.facts.get("varies", [True])):
+        flags["DEGENERATE_TASK"] = Flag(code="DEGENERATE_TASK", message="an output does not vary from draw to draw")
+    report = VerifyReport(
+        passed=failed is None and compared > 0,
+        trials=tuple(trials),
+        tensors_compared=compared,
+        seconds=time.monotonic() - began,
+        not_compared=tuple(reference.facts.get("not_compared", ())),
+    )
+    return report, failed, tuple(flags.values()), tuple(draw.seed for _, draw in draws)
+
+
+def _one(running: CandidateProcess, reference: Reference, plan: TrialPlan, draw: Draw, flags: dict[str, Flag]) -> Trial:
+    running.set_state(draw)
+    try:
+        outputs, answer = running.run(draw)
+    except Rejected as rejected:
+        return Trial(name=plan.label, checks=(), passed=False, code=rejected.code, reason=rejected.reason)
+    for path, owner in answer["alias"].items():
+        flags[f"ALIAS {path}"] = Flag(code="ALIAS", message=f"{path} shares memory with {owner}")
+    return reference.compare(draw, outputs, answer, label=plan.label)
+
+
+def _detail(trial: Trial) -> str:
+    """The tightest comparison of a trial, in words."""
+    tight = max(trial.checks, key=lambda check: float(check.error) / check.limit if check.limit else 0.0, default=None)
+    if tight is None:
+        return ""
+    return f"{tight.output} error {float(tight.error):.1e}, limit {tight.limit:.1e}"

@@ -1,0 +1,138 @@
+"""The warm parent: it has imported torch, never touched CUDA, never imports user code, and forks workers.
+
+Control messages are single packets. `fork` carries the worker's end of a socket; `reap` ends and collects one.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+from . import isolate
+from .wire import Channel
+
+KINDS = ("oracle", "candidate")
+
+
+def serve(control_fd: int) -> None:
+    """Serve until the controller is gone. Ends all workers with it: each asked to die with its parent."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    control = socket.socket(fileno=control_fd)
+    try:
+        versions = _import_torch()
+    except BaseException as error:  # the controller must hear of it, whatever it is
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        return
+    control.send(json.dumps({"versions": versions}).encode())
+    while True:
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(control, 1 << 18, 4)
+        except OSError:
+            packet, descriptors = b"", []
+        if not packet:
+            os._exit(0)
+        request = json.loads(packet)
+        answer = _fork(control, request, descriptors[0]) if request["op"] == "fork" else _reap(request["pid"])
+        control.send(json.dumps(answer).encode())
+
+
+def _import_torch() -> "dict[str, Any]":
+    import torch
+
+    # A parallel operator in this process would hang OpenMP in every child.
+    torch.set_num_threads(1)
+    # Preloaded for tracing and the compile baseline: 3 s here, once, instead of in every worker.
+    for name in ("torch._dynamo", "torch._inductor.compile_fx", "torch.export", "torch.profiler"):
+        importlib.import_module(name)
+    for name in KINDS:
+        importlib.import_module("." + name, __package__)
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "executable": sys.executable,
+    }
+
+
+def _fork(control: socket.socket, request: "dict[str, Any]", descriptor: int) -> "dict[str, Any]":
+    child = os.fork()
+    if child == 0:
+        control.close()
+        os.setpgid(0, 0)
+        _become(request, descriptor)
+    os.close(descriptor)
+    return {"pid": child}
+
+
+def _become(request: "dict[str, Any]", descriptor: int) -> None:
+    """In the child: isolate, then serve requests until the other end is gone. Never returns."""
+    channel = Channel(socket.socket(fileno=descriptor))
+    try:
+        _quiet_descriptors(descriptor, request.get("log"))
+        isolate.enter(request["spec"], request["rung"])
+        worker = importlib.import_module("." + request["kind"], __package__)
+        serve_requests(channel, worker.Service(request))
+    except BaseException as error:  # nothing may fall back into the zygote's loop
+        with contextlib.suppress(BaseException):
+            channel.send(failure(error, "start"))
+    os._exit(0)
+
+
+def _quiet_descriptors(keep: int, log: "str | None") -> None:
+    """Standard input is empty, output goes to a file of its own, and nothing else is inherited."""
+    empty = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(empty, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != keep:
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+
+def serve_requests(channel: Channel, service: Any) -> None:
+    """Answer `{"op": NAME, ...}` by the service's method NAME until the other end is gone."""
+    channel.send({"ready": True})
+    while (request := channel.receive()) is not None:
+        operation = getattr(service, request.pop("op"))
+        try:
+            answer = operation(**request)
+        except Exception as error:
+            answer = failure(error, operation.__name__)
+        channel.send(answer)
+
+
+def failure(error: BaseException, during: str) -> "dict[str, Any]":
+    """An exception as data: its type, message and the innermost frames, as text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((f for f in reversed(frames) if "cuda_tui/evaluation/worker" not in f.filename), None)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {
+        "error": {
+            "type": type(error).__name__,
+            "message": str(error)[:4000],
+            "during": during,
+            "file": place.filename if place else None,
+            "line": place.lineno if place else None,
+            "traceback": text[-8000:],
+            "code": getattr(error, "code", None),
+        }
+    }
+
+
+def _reap(pid: int) -> "dict[str, Any]":
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    try:
+        return {"status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
+    except ChildProcessError:
+        return {"status": None}

@@ -1,0 +1,156 @@
+"""Builds, verdicts, profiles and traces as a model should read them: one line first, then only what it can act on."""
+
+from typing import Any
+
+from cuda_tui.evaluation.report import (
+    BuildReport,
+    KernelResources,
+    Measured,
+    NotMeasured,
+    OutputCheck,
+    Profile,
+    Ratio,
+    Report,
+    Trial,
+    VerifyReport,
+)
+
+FIRST_ERRORS = 5
+WORST_SHOWN = 3
+ROWS = 20
+
+
+def build_text(build: BuildReport) -> str:
+    """A build in a few lines: the first distinct errors, or what was compiled."""
+    where = f"full log: {build.log}" if build.log else ""
+    if not build.succeeded:
+        errors = [_diagnostic(item.place, item.message, item.context) for item in build.errors[:FIRST_ERRORS]]
+        more = len(build.errors) - len(errors)
+        rest = [f"[{more} more errors]"] if more > 0 else []
+        return _lines(f"BUILD FAILED for {build.target} in {build.seconds:.1f} s", *errors, *rest, where)
+    warned = f", {build.warnings} warnings" if build.warnings else ""
+    head = f"built for {build.target} in {build.seconds:.1f} s: {len(build.compiled)} compiled, "
+    head += f"{len(build.cached)} up to date{warned}"
+    return _lines(head, *map(_resources, build.resources), *build.vectorised[:ROWS], where)
+
+
+def _diagnostic(place: str, message: str, context: tuple[str, ...]) -> str:
+    return "\n".join([f"{place}: error: {message}", *context])
+
+
+def _resources(item: KernelResources) -> str:
+    spilled = item.spill_store_bytes + item.spill_load_bytes
+    spills = f", SPILLS {spilled} bytes" if spilled else ""
+    shared = f", {item.static_shared_bytes} bytes shared" if item.static_shared_bytes else ""
+    return f"{item.kernel} [{item.architecture}]: {item.registers} registers{shared}{spills}"
+
+
+def report_text(report: Report) -> str:
+    """A verdict in a few lines."""
+    code = f"({report.code.value})" if report.code is not None else ""
+    parts = [f"{report.verdict.value}{code}: {report.message}"]
+    if report.build is not None and not report.build.succeeded:
+        parts.append(build_text(report.build))
+    if report.verify is not None:
+        parts += _verify_lines(report.verify)
+    match report.performance:
+        case Measured() as measured:
+            parts += _measured_lines(measured)
+            parts.append(f"milestone {report.milestone.value} of 3")
+        case NotMeasured(reason=reason):
+            parts.append(f"not measured: {reason}")
+    parts += [f"flag {flag.code}: {flag.message}" for flag in report.flags]
+    return _lines(*parts)
+
+
+def _verify_lines(verify: VerifyReport) -> list[str]:
+    passed = sum(trial.passed for trial in verify.trials)
+    head = f"{passed} of {len(verify.trials)} trials passed, {verify.tensors_compared} tensors compared"
+    skipped = [f"not compared: {', '.join(verify.not_compared)}"] if verify.not_compared else []
+    failed = next((trial for trial in verify.trials if not trial.passed), None)
+    return [head, *skipped, *(_trial_lines(failed) if failed else [])]
+
+
+def _trial_lines(trial: Trial) -> list[str]:
+    bad = [check for check in trial.checks if not check.passed]
+    return [f"first failed trial: {trial.name}: {trial.reason}", *(line for check in bad for line in _check(check))]
+
+
+def _check(check: OutputCheck) -> list[str]:
+    head = f"{check.output} {check.dtype}{list(check.shape)}: error {_number(check.error)}, limit {check.limit:.3g}"
+    eager = f", eager itself {_number(check.eager_error)}" if check.eager_error is not None else ""
+    worst = [
+        f"  at {list(item.index)}: expected {_number(item.expected)}, got {_number(item.actual)}"
+        for item in check.worst[:WORST_SHOWN]
+    ]
+    return [head + eager, *([f"  {check.reason}"] if check.reason else []), *worst]
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def _measured_lines(measured: Measured) -> list[str]:
+    rows = [f"{'':24}{'median us':>12}{'spread':>9}  ratio [95%]"]
+    rows.append(f"{'candidate':24}{measured.candidate.median_us:>12.2f}{measured.candidate.spread:>9.1%}")
+    for timing in measured.baselines:
+        ratio = measured.ratio_to(timing.name)
+        shown = ratio_text(ratio) if ratio else "-"
+        rows.append(f"{timing.name:24}{timing.median_us:>12.2f}{timing.spread:>9.1%}  {shown}")
+    rows += [f"{item.name}: unavailable: {item.reason}" for item in measured.unavailable]
+    headline = measured.headline
+    rows.append(f"against the fastest baseline ({headline.baseline}): {ratio_text(headline)}; {measured.device}")
+    return rows
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """ "1.23x [1.21, 1.25] faster"."""
+    return f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}] {ratio.outcome.value}"
+
+
+def profile_text(profile: Profile) -> str:
+    """A profile's table, the largest share first."""
+    rows = [f"{profile.subject}: {profile.total_us:.1f} us a call", f"{'share':>7}{'us':>11}{'calls':>7}  what"]
+    for row in sorted(profile.rows, key=lambda row: -row.share)[:ROWS]:
+        facts = [row.bound and f"{row.bound}-bound", f"{row.bytes_moved} B" if row.bytes_moved else ""]
+        facts += [f"{row.roofline_share:.0%} of roofline" if row.roofline_share is not None else "", row.evidence]
+        shown = ", ".join(filter(None, facts))
+        rows.append(f"{row.share:>7.1%}{row.total_us:>11.1f}{row.calls:>7}  {row.name} ({shown})")
+    peaks = []
+    if profile.peak_bandwidth_gbs and profile.peak_gflops:
+        peaks.append(f"peaks: {profile.peak_bandwidth_gbs:.0f} GB/s, {profile.peak_gflops:.0f} GFLOP/s")
+    return _lines(*rows, *peaks, *profile.notes)
+
+
+def trace_text(trace: dict[str, Any]) -> str:
+    """The operators in order: shapes, bytes, FLOP and where they stand in the source."""
+    totals = trace.get("totals", {})
+    head = (
+        f"{len(trace.get('nodes', ()))} operators on {trace.get('device')}, mode {trace.get('mode')}: "
+        f"{totals.get('bytes_read', 0)} B read, {totals.get('bytes_written', 0)} B written, "
+        f"{totals.get('flop', 0)} FLOP"
+    )
+    inputs = [f"input {_path(item)}: {_tensor(item)}" for item in trace.get("inputs", ())]
+    parameters = [f"{item['kind']} {item['target']}: {_tensor(item)}" for item in trace.get("parameters", ())]
+    nodes = [_node(node) for node in trace.get("nodes", ())]
+    return _lines(head, *inputs, *parameters, *nodes)
+
+
+def _path(item: dict[str, Any]) -> str:
+    return ".".join(str(part) for part in item.get("path", ()))
+
+
+def _tensor(item: dict[str, Any]) -> str:
+    return f"{item['dtype']}{item['shape']}"
+
+
+def _node(node: dict[str, Any]) -> str:
+    results = ", ".join(_tensor(item) for item in node["outputs"])
+    if node["view"]:
+        return f"{node['name']} = {node['op']} -> {results} (view)  {node['source']}"
+    moved = f"{node['bytes_read']} + {node['bytes_written']} B, {node['flop']} FLOP"
+    return f"{node['name']} = {node['op']} -> {results}  {moved}  {node['source']}"
+
+
+def _lines(*parts: str) -> str:
+    return "\n".join(part for part in parts if part)

@@ -1,0 +1,169 @@
+"""The screen of `cuda-tui` alone: what to optimise, with whom, or a session to go back to."""
+
+import time
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.suggester import SuggestFromList
+from textual.widgets import Button, Input, Label, OptionList, Static
+from textual.widgets.option_list import Option
+
+from cuda_tui.agent.runner import Opening
+from cuda_tui.session.listing import Summary
+from cuda_tui.tui.render.table import Cell, Column, table
+from cuda_tui.tui.render.text import plain
+from cuda_tui.tui.render.units import times
+
+_COLUMNS = (
+    Column(title="started"),
+    Column(title="what", flexible=True),
+    Column(title="model", drop=2),
+    Column(title="tried", align="right", drop=3),
+    Column(title="best", align="right"),
+    Column(title="ended", drop=1),
+)
+
+
+class StartScreen(Screen[None]):
+    """Posts what the person wants: `Begin`, `Resume` or `Replay`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "resume", "Resume the marked session")]
+
+    class Begin(Message):
+        """Start a new session."""
+
+        def __init__(self, opening: Opening) -> None:
+            super().__init__()
+            self.opening = opening
+
+    class Resume(Message):
+        """Go on with a session."""
+
+        def __init__(self, session: str) -> None:
+            super().__init__()
+            self.session = session
+
+    class Replay(Message):
+        """Look at a session."""
+
+        def __init__(self, session: str) -> None:
+            super().__init__()
+            self.session = session
+
+    def __init__(
+        self, sessions: tuple[Summary, ...], *, models: tuple[str, ...], file: str = "", problem: str = ""
+    ) -> None:
+        super().__init__()
+        self._sessions = sessions
+        self._models = models
+        self._file = file
+        self._problem = problem
+
+    def compose(self) -> ComposeResult:
+        """Two fields, a button, the list."""
+        with Vertical(id="start"):
+            yield Static(
+                Content.assemble(
+                    ("cuda-tui", "bold $text-primary"),
+                    ("  makes a PyTorch model fast: verified, measured, step by step\n", "$text-muted"),
+                )
+            )
+            problem = Static(Content(plain(self._problem)), id="problem")
+            problem.set_class(bool(self._problem), "-shown")
+            yield problem
+            with Horizontal(classes="field"):
+                yield Label("Model file")
+                yield Input(
+                    self._file, placeholder="model.py, model.py:Class, or a workspace folder", id="file", compact=True
+                )
+            with Horizontal(classes="field"):
+                yield Label("Agent")
+                yield Input(
+                    self._models[0] if self._models else "",
+                    placeholder="PROVIDER:NAME",
+                    suggester=SuggestFromList(self._models),
+                    id="model",
+                    compact=True,
+                )
+            yield Button("Start", id="begin", variant="primary", compact=True)
+            yield Static(self._titles(), id="titles")
+            yield OptionList(id="sessions", markup=False, compact=True)
+
+    def on_mount(self) -> None:
+        """The first thing to type is the file."""
+        self.query_one("#file", Input).focus()
+        self._fill()
+
+    def on_resize(self) -> None:
+        """Lay the list out for the new width."""
+        self._fill()
+
+    def _width(self) -> int:
+        return max(40, min(106, self.app.size.width - 6))
+
+    def _titles(self) -> Content:
+        if not self._sessions:
+            return Content.styled("No sessions yet. Agents: " + ", ".join(self._models), "$text-muted")
+        return Content.assemble(
+            ("Recent sessions", "bold $text-primary"), ("   Enter replays, r resumes, Tab moves", "$text-muted")
+        )
+
+    def _fill(self) -> None:
+        options = self.query_one(OptionList)
+        marked = options.highlighted
+        options.clear_options()
+        lines = table(_COLUMNS, [_row(item) for item in self._sessions], self._width())
+        if self._sessions:
+            self.query_one("#titles", Static).update(Content("\n").join([self._titles(), lines[0]]))
+        for item, line in zip(self._sessions, lines[1:], strict=True):
+            options.add_option(Option(line, id=f"s{self._sessions.index(item)}"))
+        options.highlighted = marked if marked is not None else (0 if self._sessions else None)
+
+    def on_button_pressed(self) -> None:
+        """Start."""
+        self._begin()
+
+    def on_input_submitted(self) -> None:
+        """Enter in either field starts."""
+        self._begin()
+
+    def _begin(self) -> None:
+        target = self.query_one("#file", Input).value.strip()
+        if not target:
+            self.notify("Name the file that holds the model.", severity="warning", markup=False)
+            self.query_one("#file", Input).focus()
+            return
+        model = self.query_one("#model", Input).value.strip() or None
+        self.post_message(self.Begin(Opening(target=target, model=model)))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Look at the session."""
+        self.post_message(self.Replay(self._sessions[event.option_index].path))
+
+    def action_resume(self) -> None:
+        """Go on with the marked session."""
+        marked = self.query_one(OptionList).highlighted
+        if marked is not None and self._sessions:
+            self.post_message(self.Resume(self._sessions[marked].id))
+
+
+def _row(item: Summary) -> list[Cell]:
+    when = item.started_at or item.modified_at
+    if item.problem:
+        ended: Cell = Content.styled(plain(item.problem), "$text-error")
+    else:
+        ended = Content.styled(item.outcome.value if item.outcome else "interrupted", "$text-muted")
+    best = Content.styled(times(item.best_ratio), "bold $text-success") if item.best_ratio else Content("–")
+    return [
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(when)),
+        plain(item.title or item.id),
+        plain(item.model),
+        str(item.candidates),
+        best,
+        ended,
+    ]
