@@ -91,7 +91,7 @@ class Nvml:
 
     def read(self, index: int, *, now: Callable[[], float] = time.monotonic) -> GpuReading:
         """All that the GPU says. A query that fails is None and is left alone for a minute."""
-        missing: dict[str, str] = msgspec.field(default_factory=dict)
+        missing: dict[str, str] = {}
         if index >= self.count:
             return GpuReading(index=index, missing={"gpu": self.reason or f"there is no GPU {index}"})
         nvml = self.library

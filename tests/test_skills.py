@@ -65,6 +65,7 @@ def test_front_matter_names_the_folder_and_says_when_to_read_it(skill: Path) -> 
     assert found is not None
     assert found[1] == skill.parent.name
     assert "Read " in found[2]
+    assert ": " not in found[2], "YAML would read a mapping"
     assert len(found[2]) < 1024
 
 

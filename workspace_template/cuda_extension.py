@@ -83,6 +83,7 @@ def write_plan(plan):
             needs = [item["object"] for item in plan["objects"]]
             lines += ninja_edge(plan["library"], needs, plan["link"], f"link {os.path.basename(plan['library'])}")
         manifest = {key: plan[key] for key in ("identity", "namespace", "target", "pybind", "foreign_namespaces")}
+        manifest["torch"] = plan["torch"]["version"]
         (root / plan["library"]).with_suffix(".json").write_text(json.dumps(manifest), encoding="utf-8")
     ninja = build / "build.ninja"
     ninja.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -172,7 +173,13 @@ def load(library):
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         places.append(module)
-    handle = ctypes.CDLL(str(library))
+    try:
+        handle = ctypes.CDLL(str(library))
+    except OSError as error:
+        raise BuildError(
+            f"{library.name} was built for torch {manifest['torch']} and does not load in torch {torch.__version__}:\n"
+            f"{error}\nRemove .cuda-tui/build and build again."
+        ) from None
     message = ctypes.create_string_buffer(4096)
     if handle.cuda_tui_register(message, len(message)) != 0:
         raise BuildError(f"registering the operators failed: {message.value.decode('utf-8', 'replace')}")

@@ -40,21 +40,26 @@ class SessionRunner:
     """Runs one session. Everything here is called from the event loop's thread.
 
     `approver` may be replaced before `run`; `history` is what the log held when the session was opened, to be folded
-    before the first live event. `provider` builds a provider by its name, for `switch`.
+    before the first live event. `provider` builds a provider by its name, for `switch`. `auto_refused` says why this
+    machine has no auto mode; empty where it has.
     """
 
-    def __init__(
-        self, loop: AgentLoop, *, provider: Callable[[str], Provider], history: tuple[Entry, ...] = ()
-    ) -> None:
+    def __init__(self, loop: AgentLoop, *, provider: Callable[[str], Provider], auto_refused: str = "") -> None:
         self._loop = loop
         self._provider = provider
-        self.history = history
+        self._auto_refused = auto_refused
+        self.history: tuple[Entry, ...] = loop.session.entries
         self._closers: list[Callable[[], None]] = []
 
     @property
     def session_id(self) -> str:
         """The name under which the session can be resumed and replayed."""
         return self._loop.session.id
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The log so far, `history` included."""
+        return self._loop.session.entries
 
     @property
     def log_path(self) -> str:

@@ -119,7 +119,7 @@ def _access(plan: Plan, tuning: Tuning) -> list[str]:
 def binding_checks() -> list[str]:
     """The check that a tensor is what the kernel was written for."""
     return textwrap.dedent("""\
-        // The loops above hold for these shapes and strides only.
+        // The loops above hold for these shapes and strides only. Lists end with a 0 that does not count.
         template <size_t N>
         void expect(const Tensor& tensor, const char* name, ScalarType dtype, const int64_t (&shape)[N],
                     const int64_t (&strides)[N]) {
@@ -127,6 +127,10 @@ def binding_checks() -> list[str]:
           for (size_t d = 0; same && d + 1 < N; ++d)
             same = tensor.size(d) == shape[d] && (shape[d] == 1 || tensor.stride(d) == strides[d]);
           CUDA_TUI_CHECK(same, name, " has another dtype, shape or layout than this kernel was generated for");
+        }
+        template <size_t N>
+        Tensor empty(const Tensor& like, ScalarType dtype, const int64_t (&shape)[N]) {
+          return torch::stable::new_empty(like, {shape, N - 1}, dtype);
         }""").splitlines()
 
 
@@ -143,7 +147,7 @@ def expectation(variable: str, kind: TensorType) -> str:
 
 
 def _operator(plan: Plan, name: str, variables: dict[str, str], reuses: dict[str, str], *, checks: bool) -> list[str]:
-    lines = [f"{returns(plan)} {name}({', '.join(f'const Tensor& {variables[key]}' for key in plan.inputs)}) {{"]
+    lines = [f"{returns(plan)} run({', '.join(f'const Tensor& {variables[key]}' for key in plan.inputs)}) {{"]
     lines += [f"  {expectation(variables[key], kind)}" for key, kind in plan.inputs.items()]
     lines += [f"  {line}" for line in allocations(plan, variables, reuses)]
     call = [
@@ -165,11 +169,9 @@ def allocations(plan: Plan, variables: dict[str, str], reuses: dict[str, str]) -
     lines = []
     for result in plan.results:
         if result.name not in reuses:
-            variable, shape = variables[result.name], result.type.shape
-            lines.append(f"const int64_t {variable}_shape[] = {array(shape)};")
+            dtype = SCALAR_TYPES[result.type.dtype]
             lines.append(
-                f"Tensor {variable} = torch::stable::new_empty({first}, {{{variable}_shape, {len(shape)}}}, "
-                f"ScalarType::{SCALAR_TYPES[result.type.dtype]});"
+                f"Tensor {variables[result.name]} = empty({first}, ScalarType::{dtype}, {array(result.type.shape)});"
             )
     return lines
 
@@ -193,5 +195,5 @@ def registration(plan: Plan, name: str, variables: dict[str, str], reuses: dict[
     answer = kinds[0] if len(kinds) == 1 else f"({', '.join(kinds)})"
     return [
         f'CUDA_TUI_OPS(m) {{ m.def("{name}({parameters}) -> {answer}"); }}',
-        f'CUDA_TUI_IMPL({key}, m) {{ m.impl("{name}", TORCH_BOX(&{name})); }}',
+        f'CUDA_TUI_IMPL({key}, m) {{ m.impl("{name}", TORCH_BOX(&run)); }}',
     ]

@@ -9,8 +9,10 @@ TAKEN = frozenset(
     "auto bool break case catch char class const continue default delete do double else enum explicit export extern "
     "false float for friend goto if inline int long mutable namespace new operator private protected public register "
     "return short signed sizeof static struct switch template this throw true try typedef typename union unsigned "
-    "using virtual void volatile while half torch self std vec exp log tanh erf sign x_row main".split()
+    "using virtual void volatile while half torch self std vec main run compute empty expect inside bad width m c "
+    "INFINITY NAN".split()
 )
+OWN = re.compile(r"(v|i|j|k|sum|top|low|kept|column)\d*")  # what emitted code calls its own variables
 
 
 def identifier(words: str) -> str:
@@ -18,7 +20,7 @@ def identifier(words: str) -> str:
     name = re.sub(r"\W+", "_", words).strip("_") or "value"
     if name[0].isdigit():
         name = f"p{name}"
-    return f"{name}_" if name in TAKEN or keyword.iskeyword(name) else name
+    return f"{name}_" if name in TAKEN or keyword.iskeyword(name) or OWN.fullmatch(name) else name
 
 
 def variables(graph: Graph) -> dict[str, str]:

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from cuda_tui import gpu
+from cuda_tui.cli.surroundings import Folders
 from cuda_tui.errors import UsageError
 from cuda_tui.evaluation.build import toolchain
 from cuda_tui.evaluation.build.interpreter import Interpreter, choose_python, inspect
 from cuda_tui.evaluation.build.toolchain import Finding, State, Toolkit
 from cuda_tui.sandbox import rung
 from cuda_tui.sandbox.access import environment
-from cuda_tui.secrets import known_providers
+from cuda_tui.secrets import KEYS_FILE, known_providers
 
 SIGNS = {"ok": "ok", "warning": "note", "missing": "MISSING"}
 
@@ -27,7 +27,9 @@ def run(json: bool, python: str | None) -> int:
     """Print the findings, as lines or as one JSON list. Returns 0, or 2 where something needed is missing."""
     chosen = choose_python(python, os.environ, own=sys.executable)
     env = environment(os.environ, python=chosen)
-    findings = examine(chosen, env=env, cache_folder=platformdirs.user_cache_path("cuda-tui"))
+    folders = Folders.of_user()
+    findings = examine(chosen, env=env, cache_folder=folders.cache)
+    findings.append(check_keys(os.environ, keys_file=folders.config / KEYS_FILE))
     if json:
         print(msgspec.json.format(msgspec.json.encode(findings)).decode())
     else:
@@ -39,14 +41,14 @@ def run(json: bool, python: str | None) -> int:
 
 
 def examine(python: str, *, env: Mapping[str, str], cache_folder: Path | None) -> list[Finding]:
-    """All findings, in the order in which a person would mend them."""
+    """What the machine has, in the order in which a person would mend it."""
     nvml = gpu.Nvml.open()
     findings, interpreter = _interpreter(python, env)
     findings.append(toolchain.check_cxx(env))
-    findings.append(_ninja(env, python))
+    findings.append(check_ninja(env, python))
     findings += _cuda(env, interpreter, nvml, cache_folder)
     findings += _gpus(nvml)
-    findings += [_ncu(env, nvml), _sandbox(), _git(), _keys()]
+    findings += [_ncu(env, nvml), _sandbox(), _git()]
     return findings
 
 
@@ -80,7 +82,7 @@ def _torch(found: Interpreter) -> Finding:
     return Finding(name="torch", state="ok", found=about)
 
 
-def _ninja(env: Mapping[str, str], python: str) -> Finding:
+def check_ninja(env: Mapping[str, str], python: str) -> Finding:
     found = shutil.which("ninja", path=env.get("PATH"))
     if found is None:
         return Finding(name="ninja", state="missing", found="not found", remedy=f"{python} -m pip install ninja")
@@ -174,9 +176,12 @@ def _git() -> Finding:
     return Finding(name="git", state="ok", found=f"{program}, no identity: commits in workspaces are made as cuda-tui")
 
 
-def _keys() -> Finding:
-    """Which providers have a key; the keys themselves are never shown."""
-    found = [name for name in known_providers()]
+def check_keys(environ: Mapping[str, str], *, keys_file: Path) -> Finding:
+    """Which keys there are and where; the keys themselves are never shown."""
+    try:
+        found = known_providers(environ, keys_file)
+    except UsageError as error:
+        return Finding(name="keys", state="warning", found=error.message, remedy=error.hint)
     if found:
         return Finding(name="keys", state="ok", found=", ".join(found))
     remedy = "the autopilot needs none; for an LLM set ANTHROPIC_API_KEY or OPENAI_API_KEY"

@@ -1,27 +1,23 @@
 """Events as lines: for a person, or as one JSON object each."""
 
-from typing import TextIO
+import time
+from collections.abc import Callable
+from typing import Protocol, TextIO
 
-import msgspec
-
-from cuda_tui.evaluation.report import Measured
+from cuda_tui.evaluation.report import Measured, NotMeasured
 from cuda_tui.events import (
     AnyEvent,
-    ApprovalAsked,
     BudgetReached,
-    Built,
     CandidateEvaluated,
-    Event,
-    LineLogged,
-    NoteWritten,
+    Entry,
     ProblemMet,
     ReplyReceived,
     Restored,
     RetryScheduled,
     SessionEnded,
+    SessionResumed,
     SessionStarted,
     StageEnded,
-    StageStarted,
     StepCommitted,
     ToolFinished,
     ToolStarted,
@@ -33,7 +29,14 @@ from cuda_tui.records import encode
 from cuda_tui.tools.base import visible
 from cuda_tui.tools.wording import ratio_text
 
-WIDTH = 160
+LONGEST_LINE = 2_000  # characters
+CONTEXT_LINES = 6  # of a failed tool's message
+
+
+class Printer(Protocol):
+    """Shows events one by one."""
+
+    def show(self, event: AnyEvent) -> None: ...
 
 
 class LinePrinter:
@@ -45,51 +48,107 @@ class LinePrinter:
     def show(self, event: AnyEvent) -> None:
         """Print the event, if it matters."""
         for line in lines_of(event):
-            self._out.write(visible(line)[:4000] + "\n")
+            self._out.write(visible(line)[:LONGEST_LINE] + "\n")
         self._out.flush()
 
 
 class JsonPrinter:
-    """Prints one JSON object a line: an entry as the log has it for durable events; transient ones are marked."""
+    """Prints one JSON object a line: durable events as their log entries, transient ones marked as such.
 
-    def __init__(self, out: TextIO) -> None:
+    `entries` returns the session's log so far, in which each durable event is found.
+    """
+
+    def __init__(self, out: TextIO, *, entries: Callable[[], tuple[Entry, ...]]) -> None:
         self._out = out
+        self._entries = entries
+        self._next = 0
 
     def show(self, event: AnyEvent) -> None:
         """Print the event."""
-        record = {"event": event} if is_durable(event) else {"event": event, "transient": True}
-        self._out.write(encode(record).decode() + "\n")
+        line = encode(self._entry(event)) if is_durable(event) else self._transient(event)
+        self._out.write(line.decode() + "\n")
         self._out.flush()
 
+    def _entry(self, event: AnyEvent) -> Entry:
+        entries = self._entries()
+        self._next = next(index for index in range(self._next, len(entries)) if entries[index].event is event) + 1
+        return entries[self._next - 1]
 
-def lines_of(event: Event) -> list[str]:  # noqa: C901  # one flat table of sentences; splitting it would hide that
+    @staticmethod
+    def _transient(event: AnyEvent) -> bytes:
+        return encode({"at": time.time(), "transient": True, "event": event})
+
+
+def lines_of(event: AnyEvent) -> list[str]:
     """What a person reads of an event."""
+    return _session_lines(event) or _work_lines(event) or _trouble_lines(event)
+
+
+def _session_lines(event: AnyEvent) -> list[str]:
     match event:
         case SessionStarted(title=title, device=device, model=model, workspace=workspace, sandbox=sandbox):
-            return [f"{title} on {device}, with {model}; sandbox {sandbox}", f"workspace {workspace}"]
-        case ReplyReceived(reply=reply) if reply.text.strip():
-            return [line for line in reply.text.strip().splitlines() if line.strip()]
+            return [f"{title} on {device}, with {model}; sandbox: {sandbox}", f"workspace {workspace}"]
+        case SessionResumed(model=model, dropped_lines=dropped):
+            return [f"resumed with {model}" + (f"; {dropped} lines of the log could not be read" if dropped else "")]
+        case ReplyReceived(reply=reply):
+            return [line for line in reply.text.splitlines() if line.strip()]
+        case SessionEnded(outcome=outcome, message=message, best_candidate=best, best_commit=commit):
+            kept = f"best: candidate {best}, commit {(commit or '')[:12]}" if best else "no candidate measured faster"
+            return [f"{outcome.value}: {message}", kept]
+        case _:
+            return []
+
+
+def _work_lines(event: AnyEvent) -> list[str]:
+    match event:
         case ToolStarted(call=call):
             return [f"> {call.name}{_subject(call)}"]
         case ToolFinished(name=name, result=result) if result.is_error:
-            return [f"  {name} failed: {_first_lines(result.content)}"]
+            shown = result.content.splitlines()[:CONTEXT_LINES]
+            return [f"  {name} failed: {shown[0] if shown else ''}", *(f"    {line}" for line in shown[1:])]
         case StageEnded(stage=stage, seconds=seconds, summary=summary):
             return [f"  {stage:<10} {seconds:6.1f} s  {summary}".rstrip()]
-        case TrialChecked(name=name, passed=False, detail=detail):
-            return [f"  trial {name} failed: {detail}"]
         case CandidateEvaluated():
             return _verdict(event)
         case StepCommitted(commit=commit, message=message):
             return [f"  commit {commit[:12]}  {message}"]
         case Restored(to=to, commit=commit):
-            return [f"  restored the files of {to[:12]} as {commit[:12]}"]
+            return [f"  the files of {to[:12]} are back, as {commit[:12]}"]
+        case _:
+            return []
+
+
+def _trouble_lines(event: AnyEvent) -> list[str]:
+    match event:
+        case TrialChecked(name=name, passed=False, detail=detail):
+            return [f"  trial {name} failed: {detail}"]
         case RetryScheduled(reason=reason, attempt=attempt, wait_s=wait_s):
             return [f"  {reason}; attempt {attempt} failed, the next one in {wait_s:.0f} s"]
         case ProblemMet(message=message, hint=hint):
             return [f"! {message}", *([f"  {hint}"] if hint else [])]
         case BudgetReached(budget=budget, used=used, limit=limit):
-            return [f"! {budget}: {used:g} of {limit:g} used"]
-        case SessionEnded():
-            return _ending(event)
+            return [f"! {budget}: {used:.4g} of {limit:g} used"]
         case _:
             return []
+
+
+def _subject(call: ToolCall) -> str:
+    """The one argument that says most."""
+    for name in ("path", "command", "label", "subject", "commit", "pattern"):
+        value = call.arguments.get(name)
+        if isinstance(value, str) and value:
+            return f" {value.splitlines()[0]}"
+    return ""
+
+
+def _verdict(event: CandidateEvaluated) -> list[str]:
+    report = event.report
+    code = f"({report.code.value})" if report.code is not None else ""
+    label = f" {event.label}" if event.label else ""
+    head = f"  candidate {event.number}{label}: {report.verdict.value}{code}  {report.message}"
+    match report.performance:
+        case Measured(ratios=ratios):
+            rows = [f"    {ratio_text(ratio)} against {ratio.baseline}" for ratio in ratios]
+            return [head, *rows, f"    milestone {report.milestone.value} of 3"]
+        case NotMeasured():
+            return [head]

@@ -1,13 +1,13 @@
 """From settings to a running session: the one place that knows providers, tools, workspace and evaluator."""
 
 import asyncio
+import importlib.metadata
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-import cuda_tui
 from cuda_tui.agent.checkpoints import WorkspaceCheckpoints
 from cuda_tui.agent.loop import AgentLoop
 from cuda_tui.agent.prompt import system_prompt
@@ -19,7 +19,7 @@ from cuda_tui.errors import CudaTuiError, ProviderError, UsageError
 from cuda_tui.evaluation.intake import Interpreter, open_target
 from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.events import Approval, MachineSampled, SessionResumed, SessionStarted, SettingsChanged
-from cuda_tui.gpu import Machine
+from cuda_tui.gpu import Machine, Nvml
 from cuda_tui.providers.wire import Endpoint
 from cuda_tui.sandbox.rung import Rung, detect
 from cuda_tui.session.listing import find_session
@@ -70,7 +70,9 @@ class Wiring:
         except BaseException:
             await asyncio.to_thread(evaluator.close)
             raise
-        runner = _runner(around, session=session, workspace=workspace, evaluator=evaluator, provider=provider, rung=rung)
+        runner = _runner(
+            around, session=session, workspace=workspace, evaluator=evaluator, provider=provider, rung=rung
+        )
         runner.say(opening_text(workspace.task))
         return runner
 
@@ -120,13 +122,14 @@ class Wiring:
 
 def version() -> str:
     """Of the installed package."""
-    return cuda_tui.__version__
+    return importlib.metadata.version("cuda-tui")
 
 
 def opening_text(task: Task) -> str:
     """What the session begins with."""
     source = f" (from {task.source})" if task.source else ""
-    return f"Make {task.class_name} in {task.file}{source} faster on {task.device}. Keep what measures faster; then finish."
+    what = f"Make {task.class_name} in {task.file}{source} faster on {task.device}."
+    return f"{what} Keep what measures faster, then finish."
 
 
 def provider_for(around: Surroundings, name: str) -> Provider:
@@ -201,7 +204,7 @@ def _evaluator_thread(around: Surroundings, workspace: Workspace, rung: Rung) ->
 
 async def _examine(evaluator: EvaluatorThread, workspace: Workspace) -> None:
     """A reference that cannot serve is said before anything else happens; then the baselines warm up."""
-    if not workspace.task.device.startswith("cuda") or Path("/dev/nvidiactl").exists():
+    if not workspace.task.device.startswith("cuda") or Nvml.open().count:
         await evaluator.call(lambda found: found.check_reference(), emit=lambda _: None, cancel=asyncio.Event())
         await evaluator.call(lambda found: found.warm_up(), emit=lambda _: None, cancel=asyncio.Event())
 
@@ -238,9 +241,7 @@ def _runner(
     return runner
 
 
-def tools_for(
-    around: Surroundings, workspace: Workspace, evaluator: EvaluatorThread, rung: Rung
-) -> tuple[Tool, ...]:
+def tools_for(around: Surroundings, workspace: Workspace, evaluator: EvaluatorThread, rung: Rung) -> tuple[Tool, ...]:
     """Everything that the agent can do, always in the same order: the list is part of the cached prefix."""
     readable = [data_folder("skills"), around.folders.config / "skills"]
     if workspace.task.project_root:

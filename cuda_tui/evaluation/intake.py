@@ -18,6 +18,7 @@ from cuda_tui.evaluation.worker_paths import package_of
 from cuda_tui.evaluation.workers import WorkerDied, WorkerFault, WorkerTimedOut
 from cuda_tui.records import Record
 from cuda_tui.sandbox.rung import Rung
+from cuda_tui.workspace.adopt import adopt
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
 
@@ -96,7 +97,7 @@ def _open_folder(path: Path, *, device: str, workspace: Path | None, workspaces:
     if (path / "task.toml").exists():
         return Workspace.open(path)
     if (path / "model.py").exists():
-        return Workspace.adopt(path, workspace or new_folder(workspaces, path.name), device=device)
+        return adopt(path, root=workspace or new_folder(workspaces, path.name), device=device)
     raise UsageError(
         f"{path} is neither a workspace nor a folder with a model.py.", hint="Name the Python file of the model."
     )

@@ -4,19 +4,19 @@ import importlib.metadata
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from cuda_tui.errors import Cancelled, ReferenceFault
+from cuda_tui.errors import Cancelled, InfrastructureError, ReferenceFault
 from cuda_tui.evaluation import measure as measuring
 from cuda_tui.evaluation import policy, profiler
 from cuda_tui.evaluation.baselines import Baselines
 from cuda_tui.evaluation.build.build import Builder
 from cuda_tui.evaluation.build.build import build as run_build
 from cuda_tui.evaluation.candidate import Candidate, Rejected
-from cuda_tui.evaluation.progress import Progress, StageBegan, StageDone
+from cuda_tui.evaluation.progress import Line, Progress, StageBegan, StageDone
 from cuda_tui.evaluation.reference import Reference
 from cuda_tui.evaluation.report import (
     BuildReport,
@@ -34,10 +34,13 @@ from cuda_tui.evaluation.report import (
 )
 from cuda_tui.evaluation.runtime import Runtime
 from cuda_tui.evaluation.verify import DrawPool, verify
+from cuda_tui.gpu import lease
 from cuda_tui.sandbox.rung import Rung
 from cuda_tui.workspace.workspace import Workspace
 
 OnProgress: TypeAlias = Callable[[Progress], None]
+LEASE_WAIT_S = 900.0  # another measurement may take minutes, never a quarter of an hour
+
 StopAfter: TypeAlias = Literal["build", "verify", "measure"]
 
 
@@ -233,13 +236,35 @@ class Evaluator:
         self._join_warm_up()
         with self._stage("baselines"):
             self._baselines.start(cpu=measuring.conditions().cpu, cancel=self._cancel)
-        with self._stage("measure") as say:
+        with self._stage("measure") as say, self._lease():
             measured = measuring.measure(
                 candidate, self._reference, self._baselines, emit=self.on_progress, cancel=self._cancel
             )
             threads = measuring.all_threads(candidate, self._reference, self._baselines, cancel=self._cancel)
             say(_summary(measured))
             return _with_threads(measured, threads)
+
+    @contextmanager
+    def _lease(self) -> Iterator[None]:
+        """The device for the whole machine: one measurement at a time. Waits, and says for whom."""
+        deadline = time.monotonic() + LEASE_WAIT_S
+        told: set[str] = set()
+        while True:
+            if self._cancel.is_set():
+                raise Cancelled("cancelled")
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(lease(self.task.device.replace(":", "-")))
+                except InfrastructureError as busy:
+                    if time.monotonic() > deadline:
+                        raise
+                    if busy.message not in told:
+                        told.add(busy.message)
+                        self.on_progress(Line(source="measure", text=f"waiting: {busy.message}"))
+                    time.sleep(0.2)
+                    continue
+                yield
+                return
 
     def _attribute(self, candidate: Candidate) -> Profile:
         with self._stage("attribute") as say:

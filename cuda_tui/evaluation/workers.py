@@ -58,6 +58,7 @@ class Zygote:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = mine
         self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
         self.log = log
         with theirs, log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -101,7 +102,14 @@ class Zygote:
         request = {"op": "fork", "kind": kind, "spec": worker_spec(access), "rung": rung.worker, "log": str(log)}
         with theirs:
             answer = self._ask(request | {"threads": threads, "cpu": cpu}, [theirs.fileno()])
+        self._connections.add(mine)
         return Worker(self, pid=answer["pid"], connection=mine, kind=kind)
+
+    def forget(self, connection: socket.socket) -> None:
+        """Close a worker's connection."""
+        self._connections.discard(connection)
+        with contextlib.suppress(OSError):
+            connection.close()
 
     def reap(self, pid: int) -> int | None:
         """Kill a worker's group and collect its status."""
@@ -122,6 +130,8 @@ class Zygote:
 
     def close(self) -> None:
         """End it and every worker."""
+        for connection in list(self._connections):
+            self.forget(connection)
         self._control.close()
         process.kill_tree(self._process.pid)
         self._process.wait()
@@ -202,8 +212,7 @@ class Worker:
 
     def _end(self) -> int | None:
         self._dead = True
-        with contextlib.suppress(OSError):
-            self._connection.close()
+        self._zygote.forget(self._connection)
         return self._zygote.reap(self.pid)
 
     def close(self) -> None:

@@ -41,7 +41,6 @@ class AnthropicMessages:
         if endpoint.effort:
             options["output_config"] = {"effort": endpoint.effort}
         self._optional = OptionalFields(options)
-        self._client: Any = None
 
     @property
     def name(self) -> str:
@@ -49,17 +48,18 @@ class AnthropicMessages:
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """Deltas, then the complete reply."""
+        client = await asyncio.to_thread(_connect, self._endpoint)
         with provider_errors(self._endpoint):
-            stream = await self._open(request)
-            reply = _Reply()
-            async with aclosing(plain_events(stream)) as events:
-                async for event in events:
-                    for chunk in reply.take(event):
-                        yield chunk
+            async with client:
+                stream = await self._open(client, request)
+                reply = _Reply()
+                async with aclosing(plain_events(stream)) as events:
+                    async for event in events:
+                        for chunk in reply.take(event):
+                            yield chunk
             yield reply.complete()
 
-    async def _open(self, request: Request) -> Any:
-        client = await asyncio.to_thread(self._connected)
+    async def _open(self, client: Any, request: Request) -> Any:
         while True:
             try:
                 with provider_errors(self._endpoint):
@@ -79,21 +79,19 @@ class AnthropicMessages:
             "extra_body": self._optional.fields | self._endpoint.extra,
         }
 
-    def _connected(self) -> Any:
-        """The SDK's client; importing it takes seconds, so this runs in a thread and once."""
-        if self._client is None:
-            import anthropic
-            import httpx2
 
-            endpoint = self._endpoint
-            self._client = anthropic.AsyncAnthropic(
-                api_key=endpoint.key or "none",
-                base_url=endpoint.base_url,
-                default_headers=endpoint.headers,
-                max_retries=0,
-                timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
-            )
-        return self._client
+def _connect(endpoint: Endpoint) -> Any:
+    """A client for one request that never retries by itself. Importing the SDK takes seconds: call this in a thread."""
+    import anthropic
+    import httpx2
+
+    return anthropic.AsyncAnthropic(
+        api_key=endpoint.key or "none",
+        base_url=endpoint.base_url,
+        default_headers=endpoint.headers,
+        max_retries=0,
+        timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
+    )
 
 
 def tool_param(spec: ToolSpec) -> dict[str, Any]:

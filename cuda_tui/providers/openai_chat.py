@@ -35,7 +35,6 @@ class OpenAIChat:
         if endpoint.max_tokens:
             options["max_tokens"] = endpoint.max_tokens
         self._optional = OptionalFields(options)
-        self._client: Any = None
 
     @property
     def name(self) -> str:
@@ -43,22 +42,22 @@ class OpenAIChat:
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """Deltas, then the complete reply."""
+        client = await asyncio.to_thread(connect, self._endpoint)
         with provider_errors(self._endpoint):
-            stream = await self._open(request)
-            reply = _Reply()
-            async with aclosing(plain_events(stream)) as events:
-                async for event in events:
-                    for chunk in reply.take(event):
-                        yield chunk
+            async with client:
+                stream = await self._open(client, request)
+                reply = _Reply()
+                async with aclosing(plain_events(stream)) as events:
+                    async for event in events:
+                        for chunk in reply.take(event):
+                            yield chunk
             yield reply.complete()
 
-    async def _open(self, request: Request) -> Any:
-        if self._client is None:
-            self._client = await asyncio.to_thread(connect, self._endpoint)
+    async def _open(self, client: Any, request: Request) -> Any:
         while True:
             try:
                 with provider_errors(self._endpoint):
-                    return await self._client.chat.completions.create(**self._body(request))
+                    return await client.chat.completions.create(**self._body(request))
             except ProviderError as error:
                 if not self._optional.learn(error):
                     raise

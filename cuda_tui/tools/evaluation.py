@@ -16,12 +16,17 @@ from cuda_tui.tools.base import clipped, schema, spec, text
 from cuda_tui.tools.wording import build_text, profile_text, report_text, trace_text
 
 T = TypeVar("T")
+CANCEL_AGAIN_S = 0.1
 
 
 class Evaluates(Protocol):
     """What the tools need of `evaluation.pipeline.Evaluator`; blocking."""
 
     on_progress: Callable[[Progress], None]
+
+    def check_reference(self) -> None: ...
+
+    def warm_up(self) -> None: ...
 
     def trace(self) -> dict[str, Any]: ...
 
@@ -52,14 +57,19 @@ class EvaluatorThread:
         watched: set[asyncio.Future[Any]] = {working, stopping}
         try:
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                stop.set()
-                if self._evaluator is not None:
-                    self._evaluator.cancel()
-            return await working
+            while not working.done():
+                self._cancel(stop)  # again and again: a call that is just beginning forgets an earlier cancel
+                await asyncio.wait({working}, timeout=CANCEL_AGAIN_S)
+            return working.result()
         finally:
-            stop.set()
+            if not working.done():
+                self._cancel(stop)
             stopping.cancel()
+
+    def _cancel(self, stop: threading.Event) -> None:
+        stop.set()
+        if self._evaluator is not None:
+            self._evaluator.cancel()
 
     def close(self) -> None:
         """End what runs, the workers and the thread. Blocking."""

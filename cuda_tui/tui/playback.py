@@ -25,6 +25,7 @@ class Playback:
         self._sleep = sleep
         self._kept = [State()]
         self._moved = asyncio.Event()
+        self._resting = asyncio.Event()
         self.state = State()
         self.position = 0
         self.playing = False
@@ -65,6 +66,7 @@ class Playback:
             if not self.playing or self.position >= self.total:
                 self.playing = False
                 self._moved.clear()
+                self._resting.set()
                 await self._moved.wait()
                 continue
             if self.speed == float("inf"):
@@ -83,11 +85,16 @@ class Playback:
             return 0.0
         return min(LONGEST_PAUSE_S, max(0.0, self._times[self.position] - self._times[self.position - 1]))
 
+    async def rest(self) -> None:
+        """Wait until nothing plays any more."""
+        await self._resting.wait()
+
     def toggle(self) -> None:
         """Play or pause; at the end, play from the beginning."""
         if not self.playing and self.position >= self.total:
             self._go(0)
         self.playing = not self.playing
+        self._resting.clear()
         self._moved.set()
 
     def seek(self, position: int) -> None:

@@ -16,23 +16,24 @@ from textual.filter import LineFilter
 def owned_terminal(log: Path) -> Iterator[TextIO]:
     """Point descriptors 1 and 2 at `log`, and give the app a private one for the screen.
 
-    Textual draws on `sys.__stderr__`, so that is replaced by the private descriptor, which children do not inherit.
+    Textual draws on `sys.__stderr__` and asks `sys.__stdout__` for the window's size, so both names are replaced by
+    the private descriptor, which children do not inherit.
     Whatever a library or child prints to 1 or 2 ends in the log. All is put back at the end.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     screen = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", newline="")
     saved = [os.dup(1), os.dup(2)]
-    original = sys.__stderr__
+    originals = (sys.__stdout__, sys.__stderr__)
     log.parent.mkdir(parents=True, exist_ok=True)
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.dup2(target, 1)
         os.dup2(target, 2)
-        sys.__stderr__ = screen  # type: ignore[misc]  # the one place where Textual looks for the terminal
+        sys.__stdout__ = sys.__stderr__ = screen  # type: ignore[misc]  # where Textual looks for the terminal
         yield screen
     finally:
-        sys.__stderr__ = original  # type: ignore[misc]  # as above
+        sys.__stdout__, sys.__stderr__ = originals  # type: ignore[misc]  # as above
         for descriptor, copy in enumerate(saved, start=1):
             os.dup2(copy, descriptor)
             os.close(copy)
@@ -46,6 +47,7 @@ _ASCII = str.maketrans(
         **dict.fromkeys("│┃┆▏▕▎▍▌▋▊▉▐┤├║", "|"),
         **dict.fromkeys("┌┐└┘┏┓┗┛╭╮╰╯┬┴┼┳┻╋", "+"),
         **dict.fromkeys("█▇▆▅▓", "#"),
+        "\u00a0": " ",
         "▒": "=",
         "░": ":",
         "●": "*",

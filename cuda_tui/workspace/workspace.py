@@ -74,6 +74,7 @@ class Workspace:
             )
             text = (template / "task.toml").read_text(encoding="utf-8")
             (root / "task.toml").write_text(dump_task(task, text), encoding="utf-8")
+            (root / task.file).parent.mkdir(parents=True, exist_ok=True)
             (root / task.file).write_bytes(model_source)
             module = PurePosixPath(task.file).stem
             start = MODEL_NEW.format(module=module, class_name=task.class_name)
@@ -172,7 +173,7 @@ class Workspace:
             os.replace(partial, place)
         except OSError as error:
             raise UsageError(f"{name} cannot be written: {error.strerror}") from None
-        self._remember([name])
+        self.claim([name])
         return diff
 
     def delete(self, path: str) -> str:
@@ -183,7 +184,7 @@ class Workspace:
             raise UsageError(f"{name} does not exist.")
         before = place.read_text(encoding="utf-8", errors="replace")
         place.unlink()
-        self._remember([name])
+        self.claim([name])
         return unified_diff(name, before, None)
 
     def _writable(self, path: str) -> str:
@@ -250,7 +251,7 @@ class Workspace:
         assert head is not None
         touched = self.git.changed(head, commit)
         self.git.run("read-tree", "--reset", "-u", commit)
-        self._remember(touched)
+        self.claim(touched)
         if self.git.tree_of(head) == tree:
             return head
         return self.git.commit_tree(tree, f"Back to {commit[:12]}")
@@ -261,8 +262,11 @@ class Workspace:
         except (OSError, msgspec.DecodeError):
             return {}
 
-    def _remember(self, names: Iterable[str]) -> None:
-        """Note the content that the product itself gave these files; "none" for a removed one."""
+    def claim(self, names: Iterable[str]) -> None:
+        """Note these files, as they are, as the product's own writing: `restore` may then set them back unasked.
+
+        `write` and `delete` do it themselves; a shell command of the agent's needs it for what the command changed.
+        """
         written = self._written() | {name: protected.file_hash(self.root / name) or "none" for name in names}
         path = self.root / WRITTEN
         path.parent.mkdir(exist_ok=True)

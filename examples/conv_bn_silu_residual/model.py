@@ -23,13 +23,12 @@ class ConvBNSiLU(nn.Module):
 
 
 class Model(nn.Module):
-    """x + block3x3(block1x1(x)) for x of shape (batch, channels, height, width); BatchNorm uses running statistics."""
+    """x + block3x3(block1x1(x)) for x of shape (batch, channels, height, width); meant for eval mode."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.cv1 = ConvBNSiLU(channels, 1)
         self.cv2 = ConvBNSiLU(channels, 3)
-        self.eval()  # inference: BatchNorm reads its running statistics
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.cv2(self.cv1(x))

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-# CPU: the width of the pair track in structure models (128, expanded 4x), where such blocks see many tokens.
-TOKENS, HIDDEN, INTERMEDIATE = 1024, 128, 512
+# CPU: the width of the alignment track in structure models (64, expanded 4x), where such blocks see many tokens.
+TOKENS, HIDDEN, INTERMEDIATE = 2048, 64, 256
 # GPU: one layer of an 8B language model.
 GPU_TOKENS, GPU_HIDDEN, GPU_INTERMEDIATE = 4096, 4096, 14336
 

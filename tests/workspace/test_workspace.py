@@ -77,7 +77,9 @@ def test_path_that_leaves_the_workspace_is_refused(workspace: Workspace, tmp_pat
         workspace.read(path)
 
 
-@pytest.mark.parametrize("path", ["model.py", "kernels/../model.py", "task.toml", ".git/config", ".cuda-tui/protected.json"])
+@pytest.mark.parametrize(
+    "path", ["model.py", "kernels/../model.py", "task.toml", ".git/config", ".cuda-tui/protected.json"]
+)
 def test_protected_and_internal_files_cannot_be_written(workspace: Workspace, path: str) -> None:
     with pytest.raises(UsageError):
         workspace.write(path, "x")

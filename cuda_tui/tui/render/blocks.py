@@ -150,7 +150,7 @@ def _tool(block: ToolBlock, *, unfolded: bool) -> Content:
     if block.diff or (block.result and isinstance(block.result.details, ChangeDetails)):
         change = block.result.details if block.result else None
         added, removed = diffs.counts(change.diff if isinstance(change, ChangeDetails) else block.diff)
-        tail.append(f"+{added} -{removed}")
+        tail.append(f"+{added}\u00a0-{removed}")
     if block.status in (ToolStatus.ASKED, ToolStatus.REJECTED, ToolStatus.INTERRUPTED):
         tail.append(block.status.value)
     if block.edited:

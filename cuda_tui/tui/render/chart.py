@@ -114,7 +114,7 @@ def _legend(grid: Grid, *, hidden: int) -> None:
         ("○ ", EAGER, "vs eager   "),
         ("━ ", BEST, "best so far   "),
         ("× ", REJECTED, "rejected   "),
-        ("", "", f"{hidden} earlier not shown" if hidden else "whiskers: 95%"),
+        ("", "", f"{hidden} earlier not shown" if hidden else "┬┴ 95%"),
     )
     x = 1
     for sign, style, words in parts:

@@ -1,6 +1,8 @@
 """A running session on the session screen: composer, approvals, commands."""
 
 import shlex
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -26,14 +28,15 @@ class LiveScreen(SessionScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the step")]
 
-    def __init__(self, feed: LiveFeed, *, editor: str) -> None:
+    def __init__(self, feed: LiveFeed, *, editor: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(feed)
         self.feed = feed
         self._editor = shlex.split(editor)
+        self._monotonic = monotonic
 
     def compose_below(self) -> ComposeResult:
         """The panel for approvals, hidden, and the composer."""
-        yield ApprovalPanel(id="approval")
+        yield ApprovalPanel(id="approval", monotonic=self._monotonic)
         yield Composer(id="composer", placeholder="Tell the agent…  Enter sends, Ctrl+J breaks the line, /help")
 
     def on_mount(self) -> None:

@@ -52,7 +52,7 @@ class ApprovalPanel(Vertical):
     ApprovalPanel Input { height: 1; border: none; padding: 0 1; display: none; background: $panel; }
     ApprovalPanel.-reason Input { display: block; }
     ApprovalPanel Horizontal { height: 1; }
-    ApprovalPanel Button { min-width: 6; width: auto; padding: 0 1; margin: 0 1 0 0; }
+    ApprovalPanel Button { min-width: 6; width: auto; padding: 0; margin: 0 1 0 0; }
     ApprovalPanel.-early Button { text-opacity: 60%; }
     """
 
@@ -117,6 +117,7 @@ class ApprovalPanel(Vertical):
         self._opened_at = self._monotonic()
         self._head.update(_head(asked))
         self._facts.update(Content.styled(note, "$text-muted") if note else _facts(asked))
+        self.query_one(Input).clear()
         diff, command = self.query_one(DiffView), self.query_one(TextView)
         diff.display, command.display = bool(asked.diff), not asked.diff
         self.set_class(True, "-asking", "-early")
@@ -215,7 +216,7 @@ def _head(asked: ApprovalAsked) -> Content:
     tail = ""
     if asked.diff:
         added, removed = counts(asked.diff)
-        tail = f"  +{added} -{removed}"
+        tail = f"  +{added}\u00a0-{removed}"
     subject = "" if asked.command else f" {call_subject(asked.call)}"
     return Content.assemble(
         ("Approve? ", "bold $text-warning"),

@@ -1,0 +1,89 @@
+"""A session without a screen: events as lines, signals that end everything, an exit code."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+from cuda_tui.agent.runner import SessionRunner
+from cuda_tui.cli.printing import JsonPrinter, LinePrinter, Printer
+from cuda_tui.errors import UsageError
+from cuda_tui.events import Approval, Entry
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+UNFINISHED = 3
+
+
+def require_auto(approval: Approval) -> None:
+    """Without a person to ask, only auto mode can work. Raises UsageError."""
+    if approval is not Approval.AUTO:
+        raise UsageError(
+            f"nobody can be asked here, and --approve is {approval.value}",
+            hint="use a terminal, or say --approve auto: everything then runs unasked, inside the sandbox",
+        )
+
+
+def run_headless(open_session: Callable[[], Awaitable[SessionRunner]], *, as_json: bool) -> int:
+    """Run a session to its end and return the exit code.
+
+    The first Ctrl-C stops the step and ends the session in order; the second one leaves at once. SIGTERM and SIGHUP
+    do what the first Ctrl-C does. In all cases nothing is left running.
+    """
+    return asyncio.run(_run(open_session, as_json=as_json))
+
+
+async def _run(open_session: Callable[[], Awaitable[SessionRunner]], *, as_json: bool) -> int:
+    interrupts = _Interrupts()
+    opening = asyncio.ensure_future(open_session())
+    interrupts.cancel = opening.cancel
+    try:
+        runner = await opening
+    except asyncio.CancelledError:
+        return UNFINISHED
+    try:
+        working = asyncio.ensure_future(_show(runner, as_json=as_json))
+        interrupts.cancel = runner.cancel
+        interrupts.leave = working.cancel
+        await working
+        return runner.exit_code
+    except asyncio.CancelledError:
+        return UNFINISHED
+    finally:
+        await runner.close()
+
+
+class _Interrupts:
+    """What the signals do: the first one cancels, a second one leaves."""
+
+    def __init__(self) -> None:
+        self.cancel: Callable[[], object] = lambda: None
+        self.leave: Callable[[], object] | None = None
+        self._seen = False
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, *ENDING):
+            loop.add_signal_handler(number, self._arrived)
+
+    def _arrived(self) -> None:
+        if self._seen and self.leave is not None:
+            self.leave()
+            return
+        self._seen = True
+        sys.stderr.write("\nstopping; once more leaves at once\n")
+        self.cancel()
+
+
+async def _show(runner: SessionRunner, *, as_json: bool) -> None:
+    printer = _printer(runner, as_json=as_json)
+    for entry in runner.history[-1:]:  # how this process began: started, or resumed
+        printer.show(entry.event)
+    async for event in runner.run():
+        printer.show(event)
+    if not as_json:
+        sys.stdout.write(f"workspace {runner.workspace_path}\nsession {runner.session_id}  {runner.log_path}\n")
+
+
+def _printer(runner: SessionRunner, *, as_json: bool) -> Printer:
+    def entries() -> tuple[Entry, ...]:
+        return runner.entries
+
+    return JsonPrinter(sys.stdout, entries=entries) if as_json else LinePrinter(sys.stdout)

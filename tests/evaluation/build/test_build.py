@@ -1,0 +1,283 @@
+"""Real builds with the machine's compilers. The precompiled header is shared, as objects of copies are."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cuda_tui import process
+from cuda_tui.errors import UsageError
+from cuda_tui.evaluation.build import vectorisation
+from cuda_tui.evaluation.build.build import Builder, build
+from cuda_tui.evaluation.build.plan import BuildOptions
+from cuda_tui.evaluation.build.warm import warm_header
+from cuda_tui.evaluation.report import BuildReport
+from cuda_tui.sandbox.access import environment
+from cuda_tui.workspace.task import Task
+from cuda_tui.workspace.workspace import Workspace
+
+pytestmark = pytest.mark.slow
+
+ENV = environment(os.environ, python=sys.executable)
+SILU = """#include "cuda_tui.h"
+using torch::stable::Tensor;
+static Tensor silu(const Tensor& x) {
+  CUDA_TUI_CHECK(x.is_contiguous(), "silu: x must be contiguous");
+  Tensor y = torch::stable::empty_like(x);
+  const float* in = cuda_tui::input<float>(x);
+  float* out = cuda_tui::output<float>(y);
+  const int64_t n = x.numel();
+#pragma omp parallel for simd
+  for (int64_t i = 0; i < n; ++i) out[i] = in[i] / (1.0f + std::exp(-in[i]));
+  return y;
+}
+CUDA_TUI_OPS(m) { m.def("silu(Tensor x) -> Tensor"); }
+CUDA_TUI_IMPL(CPU, m) { m.impl("silu", TORCH_BOX(&silu)); }
+"""
+SCALE_CU = """#include <cuda_runtime.h>
+template <int N>
+__global__ void scale_kernel(const float* x, float* y, float factor, long n) {
+  __shared__ float tile[N];
+  long i = blockIdx.x * (long)N + threadIdx.x;
+  tile[threadIdx.x] = i < n ? x[i] : 0.f;
+  __syncthreads();
+  if (i < n) y[i] = tile[threadIdx.x] * factor;
+}
+extern "C" int scale_launch(const float* x, float* y, float factor, long n, void* stream) {
+  if (n == 0) return 0;
+  scale_kernel<256><<<(n + 255) / 256, 256, 0, (cudaStream_t)stream>>>(x, y, factor, n);
+  return cudaGetLastError();
+}
+"""
+SCALE_BINDING = """#include "cuda_tui.h"
+using torch::stable::Tensor;
+extern "C" int scale_launch(const float* x, float* y, float factor, long n, void* stream);
+static Tensor scale(const Tensor& x, double factor) {
+  Tensor y = torch::stable::empty_like(x);
+  int code = scale_launch(cuda_tui::input<float>(x), cuda_tui::output<float>(y), static_cast<float>(factor),
+                          x.numel(), cuda_tui::current_stream(x));
+  CUDA_TUI_CHECK(code == 0, "scale: the launch failed with CUDA error ", code);
+  return y;
+}
+CUDA_TUI_OPS(m) { m.def("scale(Tensor x, float factor) -> Tensor"); }
+CUDA_TUI_IMPL(CUDA, m) { m.impl("scale", TORCH_BOX(&scale)); }
+"""
+
+
+@pytest.fixture(scope="session")
+def build_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("build")
+
+
+@pytest.fixture
+def builder(build_dir: Path) -> Builder:
+    return Builder(python=sys.executable, env=ENV, run=process.run, options=BuildOptions(build_dir=str(build_dir)))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path / "space", task=Task(name="x"), model_source=b"class Model: pass\n")
+
+
+def built(workspace: Workspace, builder: Builder, say: Callable[[str], None] = lambda _: None) -> BuildReport:
+    return build(workspace, builder=builder, on_progress=lambda line: say(line.text))
+
+
+def python(script: str, *, cwd: Path, **env: str) -> str:
+    """Runs in a process of its own, without cuda-tui on its path."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        cwd=cwd,
+        env=ENV | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_operator_builds_loads_and_keeps_nan_and_infinity(workspace: Workspace, builder: Builder) -> None:
+    workspace.write("kernels/silu.cpp", SILU)
+    report = built(workspace, builder)
+    assert report.succeeded
+    assert report.library is not None
+    assert report.library_sha256 is not None
+    script = """
+import torch, cuda_extension
+x = torch.randn(1003); x[0], x[1], x[2] = float("nan"), float("inf"), -100.0
+torch.testing.assert_close(cuda_extension.silu(x), torch.nn.functional.silu(x), equal_nan=True)
+try:
+    cuda_extension.silu(torch.randn(4, 4).t())
+except RuntimeError as error:
+    print("contiguous" in str(error))
+"""
+    assert python(script, cwd=workspace.root, CUDA_TUI_LIBRARY=str(workspace.root / report.library)) == "True\n"
+
+
+def test_workspace_builds_by_itself_without_the_product(workspace: Workspace) -> None:
+    workspace.write("kernels/silu.cpp", SILU)
+    workspace.write("model_new.py", "import cuda_extension\nf = cuda_extension.silu\n")
+    script = "import sys, model_new, torch; print(model_new.f(torch.zeros(2)).tolist(), 'cuda_tui' in sys.modules)"
+    assert python(script, cwd=workspace.root) == "[0.0, 0.0] False\n"
+
+
+def test_error_is_on_top_and_the_last_good_library_stays(workspace: Workspace, builder: Builder) -> None:
+    workspace.write("kernels/silu.cpp", SILU)
+    good = built(workspace, builder)
+    workspace.write("kernels/silu.cpp", SILU.replace("numel()", "nummel()"))
+    report = built(workspace, builder)
+    assert not report.succeeded
+    assert report.library is None
+    assert report.errors[0].place == "kernels/silu.cpp:8"
+    assert "nummel" in report.errors[0].message
+    assert good.library is not None
+    assert (workspace.root / good.library).exists()
+    assert report.log is not None
+    assert "nummel" in (workspace.root / report.log).read_text()
+
+
+def test_only_the_changed_source_is_compiled_and_going_back_compiles_nothing(
+    workspace: Workspace, builder: Builder
+) -> None:
+    workspace.write("kernels/silu.cpp", SILU)
+    workspace.write("kernels/helper.cpp", "int helper() { return 1; }\n")
+    first = built(workspace, builder)
+    workspace.write("kernels/helper.cpp", "int helper() { return 2; }\n")
+    second = built(workspace, builder)
+    assert second.compiled == ("kernels/helper.cpp",)
+    assert second.library != first.library
+    workspace.write("kernels/helper.cpp", "int helper() { return 1; }\n")
+    third = built(workspace, builder)
+    assert third.compiled == ()
+    assert third.library == first.library
+
+
+def test_changed_header_recompiles_the_source_that_includes_it(workspace: Workspace, builder: Builder) -> None:
+    workspace.write("kernels/value.h", "#define VALUE 1\n")
+    workspace.write("kernels/helper.cpp", '#include "value.h"\nint helper() { return VALUE; }\n')
+    workspace.write("kernels/other.cpp", "int other() { return 1; }\n")
+    built(workspace, builder)
+    workspace.write("kernels/value.h", "#define VALUE 2\n")
+    assert built(workspace, builder).compiled == ("kernels/helper.cpp",)
+
+
+def test_copy_of_a_workspace_shares_its_objects(workspace: Workspace, builder: Builder, tmp_path: Path) -> None:
+    workspace.write("kernels/shared.cpp", "int shared() { return 41; }\n")
+    built(workspace, builder)
+    workspace.snapshot_copy(tmp_path / "copy")
+    report = built(Workspace(tmp_path / "copy", workspace.task), builder)
+    assert report.cached == ("kernels/shared.cpp",)
+
+
+def test_flags_outside_the_allow_list_are_an_error_of_the_source(workspace: Workspace, builder: Builder) -> None:
+    workspace.write("kernels/a.cpp", "// cuda-tui: flags -ffast-math\nint a() { return 1; }\n")
+    report = built(workspace, builder)
+    assert not report.succeeded
+    assert "-ffast-math" in report.errors[0].message
+    workspace.write("kernels/a.cpp", "// cuda-tui: flags -fno-signed-zeros -funroll-loops\nint a() { return 1; }\n")
+    assert built(workspace, builder).succeeded
+
+
+def test_workspace_without_sources_says_what_to_add(workspace: Workspace, builder: Builder) -> None:
+    report = built(workspace, builder)
+    assert not report.succeeded
+    assert "no sources" in report.errors[0].message
+
+
+def test_bad_schema_is_a_python_error_and_not_a_crash(workspace: Workspace, builder: Builder) -> None:
+    workspace.write("kernels/bad.cpp", '#include "cuda_tui.h"\nCUDA_TUI_OPS(m) { m.def("bad(Tensor x -> Tensor"); }\n')
+    report = built(workspace, builder)
+    assert report.library is not None
+    script = """
+try:
+    import cuda_extension
+except RuntimeError as error:
+    print("registering the operators failed" in str(error))
+"""
+    assert python(script, cwd=workspace.root, CUDA_TUI_LIBRARY=str(workspace.root / report.library)) == "True\n"
+
+
+def test_stale_marker_is_cleared_with_one_line(workspace: Workspace, builder: Builder, build_dir: Path) -> None:
+    workspace.write("kernels/a.cpp", "int a() { return 1; }\n")
+    (build_dir / "lock").touch()
+    lines: list[str] = []
+    assert built(workspace, builder, lines.append).succeeded
+    assert len([line for line in lines if "stale build marker" in line]) == 1
+    assert not (build_dir / "lock").exists()
+
+
+def test_build_under_way_is_refused_with_its_pid(workspace: Workspace, builder: Builder, build_dir: Path) -> None:
+    workspace.write("kernels/a.cpp", "int a() { return 1; }\n")
+    with open(build_dir / "lock.os", "a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        (build_dir / "lock").write_text("4711")
+        with pytest.raises(UsageError, match="4711"):
+            built(workspace, builder)
+    (build_dir / "lock").unlink()
+
+
+def test_loops_are_reported_as_vectorised(workspace: Workspace, builder: Builder) -> None:
+    workspace.write("kernels/silu.cpp", SILU)
+    assert any("silu.cpp:10: loop vectorized" in note for note in vectorisation.report(workspace, builder=builder))
+
+
+def test_cuda_sources_of_a_cpu_task_are_left_out(workspace: Workspace, builder: Builder) -> None:
+    workspace.write("kernels/silu.cpp", SILU)
+    workspace.write("kernels/scale.cu", SCALE_CU)
+    workspace.write("kernels/scale_binding.cpp", SCALE_BINDING)
+    report = built(workspace, builder)
+    assert report.succeeded
+    assert set(report.compiled + report.cached) == {"kernels/silu.cpp"}
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
+def test_cuda_compiles_without_a_gpu_and_tells_its_resources(tmp_path: Path, builder: Builder) -> None:
+    task = Task(name="scale", device="cuda", architectures=("sm_80", "sm_90"))
+    workspace = Workspace.create(tmp_path / "space", task=task, model_source=b"class Model: pass\n")
+    workspace.write("kernels/scale.cu", SCALE_CU)
+    workspace.write("kernels/scale_binding.cpp", SCALE_BINDING)
+    report = built(workspace, builder)
+    assert report.succeeded, report.diagnostics
+    assert report.target == "sm_80,sm_90"
+    assert {item.architecture for item in report.resources} == {"sm_80", "sm_90"}
+    assert all(item.static_shared_bytes == 1024 and item.registers > 0 for item in report.resources)
+    workspace.write("kernels/scale.cu", SCALE_CU.replace("y[i] =", "y[j] ="))
+    broken = built(workspace, builder)
+    assert broken.cached == ("kernels/scale_binding.cpp",)
+    assert broken.errors[0].place == "kernels/scale.cu:8"
+    assert '"j" is undefined' in broken.errors[0].message
+
+
+def test_header_warmed_for_the_machine_is_used_by_a_new_workspace(tmp_path: Path) -> None:
+    def lines_of_first_build(name: str) -> list[str]:
+        workspace = Workspace.create(tmp_path / name, task=Task(name=name), model_source=b"class Model: pass\n")
+        workspace.write("kernels/silu.cpp", SILU)
+        lines: list[str] = []
+        builder = Builder(python=sys.executable, env=ENV, run=process.run, cache_folder=tmp_path / "cache")
+        assert built(workspace, builder, lines.append).succeeded
+        return lines
+
+    assert warm_header(python=sys.executable, env=ENV, cache_folder=tmp_path / "cache")
+    lines = lines_of_first_build("first")
+    assert any("compile kernels/silu.cpp" in line for line in lines)
+    assert not any("precompile" in line for line in lines)
+
+
+def test_pybind_module_is_loaded_under_the_contracts_name(workspace: Workspace, builder: Builder) -> None:
+    source = """#include <pybind11/pybind11.h>
+int twice(int x) { return 2 * x; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
+"""
+    workspace.write("binding.cpp", source)
+    lines: list[str] = []
+    report = built(workspace, builder, lines.append)
+    assert report.library is not None, report.diagnostics
+    assert any("full torch headers" in line for line in lines)
+    script = "import cuda_extension; print(cuda_extension.twice(21))"
+    assert python(script, cwd=workspace.root, CUDA_TUI_LIBRARY=str(workspace.root / report.library)) == "42\n"
