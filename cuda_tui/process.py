@@ -1,11 +1,13 @@
 """Run a command in its own process group, stream its lines, and end the whole group.
 
 Children never inherit the terminal: standard input is empty, output goes through a pipe, and they start a session of
-their own. Ending a command also ends descendants that moved to another group or session.
+their own. When a command ends, however it ends, so do its descendants, also those that moved to another group or
+session or lost their parent: every one of them carries a mark of this run in its environment.
 """
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POLL_S = 0.05  # how often a cancel or a time limit is looked at; both must answer within 2 s
+MARK = "CUDA_TUI_RUN"  # in the environment of a command and of all that it starts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +43,11 @@ def run(
 ) -> Finished:
     """Run to the end, to the limit or to the cancel, whichever comes first. Raises OSError where it cannot start."""
     started = time.monotonic()
+    mark = secrets.token_hex(16)
     process = subprocess.Popen(
         list(argv),
         cwd=cwd,
-        env=dict(env),
+        env={**env, MARK: mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -54,8 +58,9 @@ def run(
     try:
         stop = _pump(process, lines, deadline=started + timeout_s if timeout_s else None, cancel=cancel)
     finally:
-        if stop or process.poll() is None:
-            kill_tree(process.pid)
+        # Not yet waited for, so its number cannot have gone to another process or group.
+        kill_tree(process.pid)
+        kill_marked(mark)
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
@@ -77,6 +82,20 @@ def kill_tree(pid: int) -> None:
     for member in family:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(member, signal.SIGKILL)
+
+
+def kill_marked(mark: str) -> None:
+    """End every process whose environment carries the mark of one run."""
+    entry = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended; it stays a zombie, so that its number is not given to another process."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def descendants(pid: int) -> list[int]:
@@ -117,14 +136,12 @@ def _pump(
                 chunk = os.read(descriptor, 65_536)
                 if not chunk:
                     # The pipe may close before the process ends; a process that closed it can still hang.
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(POLL_S)
-                    if process.poll() is not None:
+                    if has_ended(process.pid):
                         return ""
-                    time.sleep(POLL_S)
+                    time.sleep(POLL_S / 10)
                     continue
                 lines.feed(chunk)
-            elif process.poll() is not None:
+            elif has_ended(process.pid):
                 # A background grandchild may hold the pipe open; the command itself is over.
                 return ""
 

@@ -11,6 +11,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import platformdirs
+
 from cuda_tui.errors import UsageError
 from cuda_tui.records import Record
 
@@ -87,7 +89,7 @@ def _from_file(path: Path) -> dict[str, str]:
 def known_providers(environ: Mapping[str, str] | None = None, keys_file: Path | None = None) -> tuple[str, ...]:
     """One phrase for each key that was found, with its place; never the value."""
     env = os.environ if environ is None else environ
-    file = keys_file or Path(os.devnull)
+    file = keys_file or platformdirs.user_config_path(SERVICE) / KEYS_FILE
     found = [(name, find_key(name, environ=env, keys_file=file)) for name in VARIABLES]
     return tuple(f"{name} ({key.place})" for name, key in found if key is not None)
 

@@ -263,15 +263,15 @@ def compiler_flags(context, name, full, stable):
         python = sysconfig.get_paths()["include"]
         if not os.path.exists(os.path.join(python, "Python.h")):
             raise BuildError(f"{name} needs Python.h, not found in {python}: install the headers (apt: python3-dev)")
-        flags += [f"-isystem{include}", f"-isystem{include}/torch/csrc/api/include", f"-isystem{python}"]
+        flags += ["-isystem", include, "-isystem", f"{include}/torch/csrc/api/include", "-isystem", python]
         flags += [f"-DTORCH_EXTENSION_NAME={MODULE}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         flags += [f"-D_GLIBCXX_USE_CXX11_ABI={torch['cxx11_abi']}"]
     elif stable:
         # The current-stream getter is declared under USE_CUDA; in a CPU build nothing refers to it.
-        flags += [f"-isystem{include}", STABLE_ABI, "-DUSE_CUDA"]
+        flags += ["-isystem", include, STABLE_ABI, "-DUSE_CUDA"]
     if not name.endswith(".cu"):
         if context["cuda"]:
-            flags += [*(["-DUSE_CUDA"] if full else []), f"-isystem{tools['cuda_home']}/include"]
+            flags += [*(["-DUSE_CUDA"] if full else []), "-isystem", f"{tools['cuda_home']}/include"]
         return tools["cxx"], [*CXX_FLAGS.split(), *CXX_COMMON.split(), *flags]
     codes = [gencode(target) for target in context["targets"]]
     base = NVCC_FLAGS.replace("c++17", "c++20") if full else NVCC_FLAGS
@@ -314,7 +314,9 @@ def plan_precompiled(context, objects):
     texts = local_includes(context["root"], "kernels/cuda_tui.h")
     for item in wanting:
         compiler, flags = item["command"][0], item["command"][1 : item["command"].index("-c")]
-        flags = [flag for flag in flags if not flag.startswith(f"-isystem{context['tools']['cuda_home']}/")]
+        # Where CUDA's headers are does not matter to this one: a CPU and a CUDA workspace share it.
+        cuda_headers = f"{context['tools']['cuda_home']}/include"
+        flags = [flag for flag, after in zip(flags, [*flags[1:], ""], strict=True) if cuda_headers not in (flag, after)]
         key = digest(*[digest(texts[path]) for path in sorted(texts)], *flags, file_identity(compiler),
                      context["torch"]["version"], processor())  # fmt: skip
         folder = context["build"] / "precompiled" / key[:20]

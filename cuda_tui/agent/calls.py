@@ -16,9 +16,10 @@ from cuda_tui.messages import ToolCall, ToolResult
 
 _log = logging.getLogger(__name__)
 
-GRACE_S = 1.5  # what a tool gets to stop by itself, of the two seconds that a cancel may take
+GRACE_S = 1.2  # what a tool gets to stop by itself, of the two seconds that a cancel may take
 ASK_AT, STOP_AT = 3, 5
-CANCELLED_CONTENT = "cancelled by the person; state unknown. Look before you go on."
+CANCELLED_RUNNING = "cancelled by the person while it ran; state unknown. Look before you go on."
+CANCELLED_WAITING = "cancelled by the person before it ran; nothing happened."
 
 
 class RepeatedTooOften(CudaTuiError):
@@ -40,6 +41,7 @@ class CallRunner:
     clock: Clock = field(default_factory=SystemClock)
     _last: tuple[str, str] = ("", "")
     _repeats: int = 0
+    _executing: bool = False
 
     async def run(self, call: ToolCall) -> ToolFinished:
         """Run one call to its end. Emits its events; what can fail comes back as an error result.
@@ -47,10 +49,12 @@ class CallRunner:
         Raises Cancelled and RepeatedTooOften, in both cases after the call was closed with a result.
         """
         started = self.clock.monotonic()
+        self._executing = False
         try:
             result = await self._result(call)
         except (Cancelled, RepeatedTooOften) as error:
-            content = CANCELLED_CONTENT if isinstance(error, Cancelled) else error.message
+            cancelled = CANCELLED_RUNNING if self._executing else CANCELLED_WAITING
+            content = cancelled if isinstance(error, Cancelled) else error.message
             self._finish(call, ToolResult(content=content, is_error=True), started)
             raise
         return self._finish(call, result, started)
@@ -153,6 +157,7 @@ class CallRunner:
             stopping.cancel()
 
     async def _execute(self, call: ToolCall, tool: Tool) -> ToolResult:
+        self._executing = True
         self.emit(ToolStarted(call=call, effect=tool.spec.effect))
         running = asyncio.create_task(tool.run(call.arguments, emit=self.emit, cancel=self.cancel))
         stopping = asyncio.create_task(self.cancel.wait())

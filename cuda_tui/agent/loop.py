@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from cuda_tui.agent.approval import ApprovalPolicy, RefuseAll
@@ -43,6 +44,7 @@ from cuda_tui.session.store import Session
 _log = logging.getLogger(__name__)
 
 SAMPLE_EVERY_S = 1.0
+CLOSING_S = 5.0  # the most that a stretch gets to end after its reader went away
 GO_ON = "Go on."
 
 
@@ -77,9 +79,23 @@ class AgentLoop:
         return self.checkpoints.path
 
     async def run(self) -> AsyncIterator[AnyEvent]:
-        """Work until done, stopped or out of budget. Durable events are logged before they are yielded."""
+        """Work until done, stopped or out of budget. Durable events are logged before they are yielded.
+
+        What the person said in the very moment of the end begins another stretch.
+        """
         self.control.cancel.clear()
         self.running = True
+        try:
+            while True:
+                async with aclosing(self._stretch()) as events:
+                    async for event in events:
+                        yield event
+                if not self.control.queued or self.exit_code != 0:
+                    break
+        finally:
+            self.running = False
+
+    async def _stretch(self) -> AsyncGenerator[AnyEvent, None]:
         outlet = Outlet(self.session, mask=self.mask)
         stretch = _Stretch(self, outlet)
         working = asyncio.create_task(stretch.work())
@@ -89,11 +105,11 @@ class AgentLoop:
                 yield event
             await working
         finally:
-            self.control.cancel.set()
-            await asyncio.wait({working, sampling}, timeout=5.0)
+            if not working.done():
+                self.control.cancel.set()
+            await asyncio.wait({working, sampling}, timeout=CLOSING_S)
             working.cancel()
             sampling.cancel()
-            self.running = False
 
 
 class _Stretch:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cuda_tui.autopilot.cpp_nest import Nest
 
 CHUNK = 1024  # floats summed in float before the partial sum goes to double
-LONG_COLUMN = 512  # additions a column may take in float
+LONG_COLUMN = 32  # additions a column may take in float
 PARALLEL_FROM = 32_768  # elements; below, waking threads costs more than it saves
 
 
@@ -226,7 +226,7 @@ class Walk:
         else:
             self.out.put(f"{name} = {value} {sign} {name} ? {value} : {name};")
         if self._watches_nan(red):
-            self.out.put(f"{self.nest.accumulators[red]}_nans += {value} != {value};")
+            self.out.put(f"{self.nest.accumulators[red]}_nans += {value} != {value} ? 1 : 0;")
 
 
 def pick_waits(pick: Pick, low: int | None, vector: Axis) -> bool:

@@ -12,7 +12,8 @@ SCALAR_TYPES = {
     "int64": "Long", "int32": "Int", "uint8": "Byte", "bool": "Bool",
 }  # fmt: skip
 POINTERS = {
-    "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "uint8": "uint8_t", "bool": "bool",
+    "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "uint8": "uint8_t",
+    "bool": "uint8_t",
 }  # fmt: skip
 
 

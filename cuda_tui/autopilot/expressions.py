@@ -58,6 +58,8 @@ def expression(op: Op, args: list[str], dialect: Dialect) -> str:
     if name in INFIX:
         return f"{args[0]} {INFIX[name]} {args[1]}"
     match name:
+        case "copy" if op.args[0].dtype == "bool" and op.dtype != "bool":
+            return f"{args[0]} ? {literal(1, op.dtype)} : {literal(0, op.dtype)}"  # a cast would not vectorise
         case "copy":
             return f"static_cast<{kind}>({args[0]})" if op.dtype != "bool" else f"{args[0]} != 0"
         case "where":

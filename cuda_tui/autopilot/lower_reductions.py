@@ -119,23 +119,21 @@ def _group_norm(call: Call) -> Value:
     )
 
 
-@handles("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "native_batch_norm")
-def _batch_norm(call: Call) -> Lowered:
-    named = call.node.op == "_native_batch_norm_legit_no_training"
-    if not named and call.get(5, "training", False):
+@handles("batch_norm")
+def _batch_norm(call: Call) -> Value:
+    if call.get(5, "training", False):
         raise Unfusible("BatchNorm in training mode updates its statistics")
     x = call.value(0)
     rank = len(x.shape)
     weight, bias, mean, var = (_channelwise(call.get(index, ""), rank) for index in (1, 2, 3, 4))
     if mean is None or var is None:
         raise Unfusible("BatchNorm without running statistics")
-    eps = constant(float(call.get(6 if named else 7, "eps", 1e-5)))
+    eps = constant(float(call.get(7, "eps", 1e-5)))
     scale: Value = elementwise("rsqrt", elementwise("add", var, eps), origin=call.origin)
     scale = elementwise("mul", scale, weight) if weight is not None else scale
     shift: Value = elementwise("mul", mean, scale)
     shift = elementwise("sub", bias, shift) if bias is not None else elementwise("neg", shift)
-    result = elementwise("add", elementwise("mul", x, scale), shift, origin=call.origin)
-    return (result,) if call.node.op != "batch_norm" else result
+    return elementwise("add", elementwise("mul", x, scale), shift, origin=call.origin)
 
 
 def _channelwise(value: Value | None, rank: int) -> Value | None:

@@ -15,21 +15,24 @@ MATH_TEXT = r"""// Elementary functions for loops that the compiler turns into v
 #include <cstring>
 #include <limits>
 
+// Inlined whatever the size of the loop: one call that stays a call keeps the whole loop scalar.
+#define VEC_INLINE inline __attribute__((always_inline))
+
 namespace vec {
 
-inline float from_bits(int32_t bits) {
+VEC_INLINE float from_bits(int32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-inline int32_t to_bits(float value) {
+VEC_INLINE int32_t to_bits(float value) {
   int32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
 
 // e^r - 1 - r over r^2, for |r| <= ln(2)/2.
-inline float exp_tail(float r) {
+VEC_INLINE float exp_tail(float r) {
   float p = 1.395084779e-03f;
   p = p * r + 8.369096555e-03f;
   p = p * r + 4.166620225e-02f;
@@ -38,25 +41,27 @@ inline float exp_tail(float r) {
 }
 
 // x = n ln 2 + r; e^x = 2^n e^r. 2^n is applied in two halves, so that results in the denormal range are right too.
-inline float exp(float x) {
-  const float clipped = x > 89.0f ? 89.0f : (x < -104.0f ? -104.0f : x);  // a NaN passes through
+VEC_INLINE float exp(float x) {
+  const bool vanishes = x < -104.0f;  // masked scores: zero, without the slow path for denormal products
+  const float clipped = x > 89.0f ? 89.0f : (vanishes ? 0.0f : x);        // a NaN passes through
   const float shifted = clipped * 1.442695041f + 12582912.0f;             // the low bits now hold round(x / ln 2)
   const float n = shifted - 12582912.0f;
   const float r = (clipped - n * 0.693359375f) + n * 2.12194440e-4f;
   const float value = 1.0f + (r + r * r * exp_tail(r));
   const int32_t whole = to_bits(shifted) - 0x4b400000;
   const int32_t half = whole >> 1;
-  return value * from_bits((half + 127) << 23) * from_bits((whole - half + 127) << 23);
+  const float result = value * from_bits((half + 127) << 23) * from_bits((whole - half + 127) << 23);
+  return vanishes ? 0.0f : result;
 }
 
-inline float expm1(float x) {
+VEC_INLINE float expm1(float x) {
   const float direct = exp(x) - 1.0f;
   const float near = x + x * x * exp_tail(x);
   return (x < 0.3f) & (x > -0.3f) ? near : direct;
 }
 
 // x = 2^e m with m in [sqrt(1/2), sqrt(2)); log x = e ln 2 + log m.
-inline float log(float x) {
+VEC_INLINE float log(float x) {
   const bool tiny = x < 1.17549435e-38f;
   const float scaled = tiny ? x * 8388608.0f : x;
   const int32_t bits = to_bits(scaled) - 0x3f3504f3;  // 0x3f3504f3 is sqrt(1/2)
@@ -79,14 +84,14 @@ inline float log(float x) {
 }
 
 // log(1 + x), with the rounding of 1 + x made good.
-inline float log1p(float x) {
+VEC_INLINE float log1p(float x) {
   const float w = 1.0f + x;
   const float result = log(w) + (x - (w - 1.0f)) / w;
   const float edge = w == 0.0f ? -std::numeric_limits<float>::infinity() : result;
   return w == std::numeric_limits<float>::infinity() ? w : edge;
 }
 
-inline float tanh(float x) {
+VEC_INLINE float tanh(float x) {
   const float z = x * x;
   float p = -5.717036314e-03f;
   p = p * z + 2.065057866e-02f;
@@ -100,7 +105,7 @@ inline float tanh(float x) {
 }
 
 // Below 1 a polynomial in x^2; above, 1 - erfc(x) with erfc(x) = e^-q(x).
-inline float erf(float x) {
+VEC_INLINE float erf(float x) {
   const float z = x * x;
   float p = 7.889119297e-05f;
   p = p * z - 8.020841051e-04f;
@@ -124,46 +129,46 @@ inline float erf(float x) {
   return magnitude < 1.0f ? near : (x < 0.0f ? -far : (x > 0.0f ? far : x));
 }
 
-inline double exp(double x) { return std::exp(x); }
-inline double expm1(double x) { return std::expm1(x); }
-inline double log(double x) { return std::log(x); }
-inline double log1p(double x) { return std::log1p(x); }
-inline double tanh(double x) { return std::tanh(x); }
-inline double erf(double x) { return std::erf(x); }
+VEC_INLINE double exp(double x) { return std::exp(x); }
+VEC_INLINE double expm1(double x) { return std::expm1(x); }
+VEC_INLINE double log(double x) { return std::log(x); }
+VEC_INLINE double log1p(double x) { return std::log1p(x); }
+VEC_INLINE double tanh(double x) { return std::tanh(x); }
+VEC_INLINE double erf(double x) { return std::erf(x); }
 
 template <typename T>
-inline T sigmoid(T x) {
+VEC_INLINE T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
 template <typename T>
-inline T silu(T x) {
+VEC_INLINE T silu(T x) {
   return x / (T(1) + exp(-x));
 }
 template <typename T>
-inline T gelu(T x) {
+VEC_INLINE T gelu(T x) {
   return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752)));
 }
 template <typename T>
-inline T gelu_tanh(T x) {
+VEC_INLINE T gelu_tanh(T x) {
   return T(0.5) * x * (T(1) + tanh(T(0.79788456080286536) * (x + T(0.044715) * x * x * x)));
 }
 // log(1 + e^x) without overflow.
 template <typename T>
-inline T softplus(T x) {
+VEC_INLINE T softplus(T x) {
   const T magnitude = x < T(0) ? -x : x;
   return (x > T(0) ? x : T(0)) + log1p(exp(-magnitude));
 }
 template <typename T>
-inline T sign(T x) {
+VEC_INLINE T sign(T x) {
   return x > T(0) ? T(1) : (x < T(0) ? T(-1) : (x == T(0) ? T(0) : x));
 }
 // The larger or smaller of two; NaN if either is NaN, as in PyTorch.
 template <typename T>
-inline T maximum(T a, T b) {
+VEC_INLINE T maximum(T a, T b) {
   return (a > b) | (a != a) ? a : b;
 }
 template <typename T>
-inline T minimum(T a, T b) {
+VEC_INLINE T minimum(T a, T b) {
   return (a < b) | (a != a) ? a : b;
 }
 

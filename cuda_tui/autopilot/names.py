@@ -12,7 +12,7 @@ TAKEN = frozenset(
     "using virtual void volatile while half torch self std vec main run compute empty expect inside bad width m c "
     "INFINITY NAN".split()
 )
-OWN = re.compile(r"(v|i|j|k|sum|top|low|kept|column)\d*")  # what emitted code calls its own variables
+OWN = re.compile(r"(v|i|j|k|sum|top|low|kept|column)\d*|\w+_v\d+")  # what emitted code calls its own variables
 
 
 def identifier(words: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from cuda_tui.agent.runner import SessionRunner
 from cuda_tui.cli.printing import JsonPrinter, LinePrinter, Printer
 from cuda_tui.errors import UsageError
-from cuda_tui.events import Approval, Entry
+from cuda_tui.events import AnyEvent, Approval, Entry, SessionResumed, SessionStarted
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 UNFINISHED = 3
@@ -74,12 +74,18 @@ class _Interrupts:
 
 async def _show(runner: SessionRunner, *, as_json: bool) -> None:
     printer = _printer(runner, as_json=as_json)
-    for entry in runner.history[-1:]:  # how this process began: started, or resumed
-        printer.show(entry.event)
+    for event in beginning(runner.history):
+        printer.show(event)
     async for event in runner.run():
         printer.show(event)
     if not as_json:
         sys.stdout.write(f"workspace {runner.workspace_path}\nsession {runner.session_id}  {runner.log_path}\n")
+
+
+def beginning(history: tuple[Entry, ...]) -> list[AnyEvent]:
+    """How this process began: the last start or resumption in the log, and what followed it."""
+    began = (index for index, entry in enumerate(history) if isinstance(entry.event, SessionStarted | SessionResumed))
+    return [entry.event for entry in history[max(began, default=0) :]]
 
 
 def _printer(runner: SessionRunner, *, as_json: bool) -> Printer:

@@ -50,14 +50,18 @@ def _start_log() -> Path | None:
     from cuda_tui.cli.surroundings import Folders
 
     path = Folders.of_user().log
+    ours = logging.getLogger("cuda_tui")
+    for handler in ours.handlers[:]:
+        ours.removeHandler(handler)
+        handler.close()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        logging.basicConfig(
-            filename=path, level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s"
-        )
+        handler = logging.FileHandler(path)
     except OSError:
-        logging.basicConfig(handlers=[logging.NullHandler()])
+        ours.addHandler(logging.NullHandler())
         return None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    ours.addHandler(handler)
     return path
 
 

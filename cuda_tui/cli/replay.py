@@ -10,9 +10,9 @@ from cuda_tui.tui.playback import SPEEDS
 
 def parse_speed(text: str) -> float:
     """`0.5` to `16`, or `max`. Raises UsageError."""
-    word = text.strip().lower().removesuffix("x")
+    word = text.strip().lower()
     try:
-        speed = float("inf") if word in ("max", "inf") else float(word)
+        speed = float("inf") if word == "max" else float(word.removesuffix("x"))
     except ValueError:
         speed = 0.0
     if speed not in SPEEDS:

@@ -14,13 +14,13 @@ from cuda_tui.agent.prompt import system_prompt
 from cuda_tui.agent.protocols import Budgets, Provider, Tool
 from cuda_tui.agent.runner import Opening, SessionRunner
 from cuda_tui.agent.skills import find_skills
+from cuda_tui.cli.models import provider_for
 from cuda_tui.cli.surroundings import Surroundings
-from cuda_tui.errors import CudaTuiError, ProviderError, UsageError
+from cuda_tui.errors import CudaTuiError, UsageError
 from cuda_tui.evaluation.intake import Interpreter, open_target
 from cuda_tui.evaluation.pipeline import Evaluator
-from cuda_tui.events import Approval, MachineSampled, SessionResumed, SessionStarted, SettingsChanged
+from cuda_tui.events import Approval, MachineSampled, ProblemMet, SessionResumed, SessionStarted, SettingsChanged
 from cuda_tui.gpu import Machine, Nvml
-from cuda_tui.providers.wire import Endpoint
 from cuda_tui.sandbox.rung import Rung, detect
 from cuda_tui.session.listing import find_session
 from cuda_tui.session.store import Session, new_session_id
@@ -132,46 +132,6 @@ def opening_text(task: Task) -> str:
     return f"{what} Keep what measures faster, then finish."
 
 
-def provider_for(around: Surroundings, name: str) -> Provider:
-    """The provider behind "autopilot", "scripted:FILE" or "PROVIDER:MODEL". Raises UsageError and ProviderError."""
-    if name == "autopilot":
-        from cuda_tui.autopilot.provider import Autopilot
-
-        return Autopilot()
-    kind, _, model = name.partition(":")
-    if not model:
-        raise UsageError(f"{name!r} is no model", hint='write "autopilot" or PROVIDER:MODEL, as in ollama:NAME')
-    if kind == "scripted":
-        from cuda_tui.providers.scripted import ScriptedProvider
-
-        return ScriptedProvider.from_file(Path(model))
-    return _wire_provider(around, kind, model)
-
-
-def _wire_provider(around: Surroundings, kind: str, model: str) -> Provider:
-    from cuda_tui.providers.factory import make_provider
-
-    settings = around.settings.provider(kind)
-    found = around.key(settings.key_env)
-    if settings.key_env and found is None:
-        raise ProviderError(
-            f"no key for {kind}: {settings.key_env} is not set",
-            hint=f"set {settings.key_env}, or use --model autopilot, which needs none",
-        )
-    endpoint = Endpoint(
-        provider=kind,
-        model=model,
-        key=found.value if found else None,
-        key_name=settings.key_env,
-        base_url=settings.base_url,
-        headers=settings.headers,
-        extra=settings.extra,
-        effort=settings.effort,
-        max_tokens=settings.max_tokens,
-    )
-    return make_provider(endpoint, wire=settings.wire)
-
-
 def _open_workspace(around: Surroundings, opening: Opening, rung: Rung) -> Workspace:
     interpreter = Interpreter(
         python=around.python,
@@ -220,7 +180,9 @@ def _runner(
 ) -> SessionRunner:
     settings = around.settings
     folders = (data_folder("skills"), around.folders.config / "skills", workspace.root / "skills")
-    skills, _ = find_skills(folders)
+    skills, problems = find_skills(folders)
+    for problem in problems:
+        session.append(ProblemMet(message=f"a skill is left out: {problem}"))
     loop = AgentLoop(
         session=session,
         provider=provider,

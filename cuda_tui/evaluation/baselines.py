@@ -23,15 +23,15 @@ class Baseline:
         self._workers = workers
         self._limit_s = limit_s
 
-    def prepare(self, number: int, seed: int, positions: list[float]) -> Callable[[int, int], dict[str, Any]]:
+    def prepare(
+        self, number: int, seed: int, positions: list[float | None], *, cancel: threading.Event | None = None
+    ) -> Callable[[int, int], dict[str, Any]]:
         """Make process `number` ready for a draw; returns its slice function."""
         worker = self._workers[number]
-        worker.ask("prepare", limit_s=self._limit_s(1), seed=seed, positions=positions)
-        return lambda calls, salt: worker.ask("time_slice", limit_s=self._limit_s(calls), calls=calls, salt=salt)
-
-    def input_count(self) -> int:
-        """Tensors in a draw."""
-        return int(self._workers[0].ask("count_inputs", limit_s=self._limit_s(1))["count"])
+        worker.ask("prepare", limit_s=self._limit_s(1), cancel=cancel, seed=seed, positions=positions)
+        return lambda calls, salt: worker.ask(
+            "time_slice", limit_s=self._limit_s(calls), cancel=cancel, calls=calls, salt=salt
+        )
 
     def close(self) -> None:
         """End its processes."""
@@ -58,7 +58,8 @@ class Baselines:
             if self._started:
                 return
             self._reference.start(cancel)
-            self._baselines.append(self._load("eager", compiled=False, cpu=cpu, cancel=cancel))
+            if not self._baselines:
+                self._baselines.append(self._load("eager", compiled=False, cpu=cpu, cancel=cancel))
             try:
                 self._baselines.append(self._load("compile", compiled=True, cpu=cpu, cancel=cancel))
             except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
@@ -98,17 +99,13 @@ class Baselines:
         """What is worth knowing of a baseline."""
         return next((baseline.note for baseline in self._baselines if baseline.name == name), "")
 
-    def input_count(self) -> int:
-        """Tensors in a draw."""
-        return self._baselines[0].input_count()
-
     @contextlib.contextmanager
-    def threaded(self, threads: int) -> Iterator[Baseline]:
+    def threaded(self, threads: int, *, cancel: threading.Event | None = None) -> Iterator[Baseline]:
         """Eager in one process with this many threads."""
         worker = self._runtime.oracle(self._file.parent, threads=threads)
         baseline = Baseline("eager", [worker], self._reference.limit_s)
         try:
-            self._reference.load_into(worker)
+            self._reference.load_into(worker, cancel)
             yield baseline
         finally:
             worker.close()

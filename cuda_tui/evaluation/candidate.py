@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import BuildReport, Code
 from cuda_tui.evaluation.runtime import Runtime
 from cuda_tui.evaluation.workers import Worker, WorkerDied, WorkerFault, WorkerTimedOut
+from cuda_tui.records import Record
 from cuda_tui.workspace.workspace import Workspace
 
 LOAD_LIMIT_S = 120.0
@@ -53,7 +56,10 @@ class Candidate:
         folder.mkdir()
         shutil.copy2(built, folder)
         shutil.copy2(built.with_suffix(".json"), folder)
-        return folder / built.name
+        copied = folder / built.name
+        if hashlib.sha256(copied.read_bytes()).hexdigest() != build.library_sha256:
+            raise Rejected(Code.TAMPER, f"{built.name} is not the file that was built")
+        return copied
 
     @contextlib.contextmanager
     def process(
@@ -123,7 +129,8 @@ class CandidateProcess:
     def set_state(self, draw: Draw) -> None:
         """Load the draw's state. Raises Rejected where a parameter or buffer of the reference is missing."""
         path = str(self._inbox / draw.written["state_file"])
-        problems = self.ask("set_state", self._limit(), path=path, rows=draw.written["state"])["problems"]
+        answer = self.ask("set_state", self._limit(), path=path, rows=draw.written["state"])
+        problems = _checked(answer, StateAnswer)["problems"]
         declared = [text for text in problems if self._reference.state.get(text.split(" ")[0]) == "declared"]
         if declared:
             raise Rejected(
@@ -142,26 +149,38 @@ class CandidateProcess:
             plan=written["plan"],
             out=str(out),
         )
-        return out, answer
+        return out, self._export(answer)
 
-    def prepare(self, draw: Draw, positions: list[float]) -> None:
+    def prepare(self, draw: Draw, positions: list[float | None]) -> None:
         """Make ready for timing on a draw."""
         path, rows, plan = str(self._inbox / draw.written["file"]), draw.written["rows"], draw.written["plan"]
         self.ask("prepare", self._limit(), path=path, rows=rows, plan=plan, positions=positions)
 
     def time_slice(self, calls: int, salt: int) -> dict[str, Any]:
         """Time some calls."""
-        return self.ask("time_slice", self._limit(calls), calls=calls, salt=salt)
+        return _checked(self.ask("time_slice", self._limit(calls), calls=calls, salt=salt), SliceAnswer)
 
     def export_timed(self) -> tuple[Path, dict[str, Any]]:
         """The output of the last timed call."""
         out = self._new_export()
-        return out, self.ask("export_timed", self._limit(), out=str(out))
+        return out, self._export(self.ask("export_timed", self._limit(), out=str(out)))
+
+    def _export(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """A well-formed account of an output. Raises Rejected where the call left torch or Python changed."""
+        changed = _checked(answer, ExportAnswer)["settings"]
+        usual = self._reference.settings
+        functions = [name for name in changed["functions"] if name not in usual["functions"]]
+        if functions:
+            raise Rejected(Code.TAMPER, f"the candidate replaced {', '.join(functions[:3])}")
+        switches = [text for text in changed["switches"] if text not in usual["switches"]]
+        if switches:
+            raise Rejected(Code.GLOBAL_STATE, f"the candidate changed global settings: {'; '.join(switches[:3])}")
+        return answer
 
     def profile(self, draw: Draw) -> dict[str, Any]:
         """Operators by time."""
         path, rows, plan = str(self._inbox / draw.written["file"]), draw.written["rows"], draw.written["plan"]
-        return self.ask("profile", self._limit(20), path=path, rows=rows, plan=plan)
+        return _checked(self.ask("profile", self._limit(20), path=path, rows=rows, plan=plan), ProfileAnswer)
 
     def _limit(self, calls: int = 1) -> float:
         return self._reference.limit_s(calls)
@@ -169,6 +188,76 @@ class CandidateProcess:
     def _new_export(self) -> Path:
         self._exports += 1
         return self._outbox / f"out-{self._exports}.bin"
+
+
+class StateAnswer(Record):
+    """Of `set_state`."""
+
+    problems: list[str]
+
+
+class SliceAnswer(Record):
+    """Of `time_slice`."""
+
+    spans_ns: list[int]
+    busy_ns: list[int]
+    total_ns: int
+
+
+class Changes(Record):
+    """What a candidate left changed."""
+
+    functions: list[str]
+    switches: list[str]
+
+
+class Row(Record):
+    """One tensor in a file."""
+
+    offset: int
+    bytes: int
+    dtype: str
+    shape: list[int]
+    stride: list[int]
+    device: str
+
+
+class ExportAnswer(Record):
+    """Of `run` and `export_timed`."""
+
+    plan: dict[str, Any]
+    values: dict[str, str]
+    problems: list[str]
+    rows: list[Row]
+    input_rows: list[Row]
+    alias: dict[str, str]
+    settings: Changes
+
+
+class OperatorRow(Record):
+    """One operator of a profile."""
+
+    name: str
+    calls: float
+    device_us: float
+    self_us: float
+
+
+class ProfileAnswer(Record):
+    """Of `profile`."""
+
+    rows: list[OperatorRow]
+    device_events: int
+    namespaces: list[str]
+
+
+def _checked(answer: dict[str, Any], form: type[Record]) -> dict[str, Any]:
+    """The answer, which must have the form that our own code on the other side gives it."""
+    try:
+        msgspec.convert(answer, form)
+    except msgspec.ValidationError as error:
+        raise Rejected(Code.FORGED_RESULT, f"an answer was not written by the evaluator's own code: {error}") from None
+    return answer
 
 
 def _rejected(fault: WorkerFault, operation: str) -> Rejected:

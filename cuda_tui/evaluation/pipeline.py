@@ -9,12 +9,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from cuda_tui.errors import Cancelled, InfrastructureError, ReferenceFault
 from cuda_tui.evaluation import measure as measuring
 from cuda_tui.evaluation import policy, profiler
 from cuda_tui.evaluation.baselines import Baselines
+from cuda_tui.evaluation.build import vectorisation
 from cuda_tui.evaluation.build.build import Builder
 from cuda_tui.evaluation.build.build import build as run_build
+from cuda_tui.evaluation.build.plan import BuildOptions
+from cuda_tui.evaluation.build.warm import warm_header
 from cuda_tui.evaluation.candidate import Candidate, Rejected
 from cuda_tui.evaluation.progress import Line, Progress, StageBegan, StageDone
 from cuda_tui.evaluation.reference import Reference
@@ -118,7 +123,8 @@ class Evaluator:
         with self._call():
             ceilings = self._reference.ask("profile", cancel=self._cancel)
             if subject == "reference":
-                return profiler.to_profile(ceilings, subject=subject, device=self.task.device)
+                profile = profiler.to_profile(ceilings, subject=subject, device=self.task.device)
+                return self._with_roofline(profile)
             build = self._build() if self._has_kernels() else None
             candidate = Candidate(self.workspace, build, self._runtime, self._reference)
             try:
@@ -130,7 +136,8 @@ class Evaluator:
             finally:
                 candidate.close()
             found |= {"ceilings": ceilings["ceilings"]}
-            return profiler.to_profile(found, subject=subject, device=self.task.device)
+            notes = self._vectorisation() if build is not None and self.task.device == "cpu" else ()
+            return profiler.to_profile(found, subject=subject, device=self.task.device, notes=notes)
 
     def cancel(self) -> None:
         """End the call under way. From any thread."""
@@ -170,7 +177,13 @@ class Evaluator:
     def _run(self, build: BuildReport | None, flags: tuple[Flag, ...], stop_after: StopAfter) -> Report:
         with self._stage("reference"):
             self._reference.start(self._cancel)
-        candidate = Candidate(self.workspace, build, self._runtime, self._reference)
+        try:
+            candidate = Candidate(self.workspace, build, self._runtime, self._reference)
+        except Rejected as rejected:
+            failed_early = NotMeasured(reason="rejected")
+            return self._report(
+                Verdict.REJECTED, rejected.code, rejected.reason, failed_early, build=build, flags=flags
+            )
         verified: VerifyReport | None = None
         seeds: tuple[int, ...] = ()
         performance: Performance = NotMeasured(reason="not asked for")
@@ -292,15 +305,31 @@ class Evaluator:
         finally:
             self._reference.spend(draw)
 
+    def _with_roofline(self, profile: Profile) -> Profile:
+        try:
+            trace = self._reference.ask("trace", cancel=self._cancel)["trace"]
+        except ReferenceFault as untraceable:
+            note = f"no roofline: {untraceable.message}"
+            return msgspec.structs.replace(profile, notes=(*profile.notes, note))
+        return profiler.with_roofline(profile, trace)
+
+    def _vectorisation(self) -> tuple[str, ...]:
+        """What the compiler says of each loop."""
+        return vectorisation.report(self.workspace, builder=self._builder())
+
+    def _builder(self) -> Builder:
+        return Builder(
+            python=self._runtime.python,
+            env=self._runtime.environment,
+            run=self._runtime.run_command(self.workspace.root),
+            options=BuildOptions(build_dir=str(self._runtime.build_folder)),
+            cancel=self._cancel,
+            cache_folder=self._runtime.cache,
+        )
+
     def _build(self) -> BuildReport:
         with self._stage("build") as say:
-            builder = Builder(
-                python=self._runtime.python,
-                env=self._runtime.environment,
-                run=self._runtime.run_command(self.workspace.root),
-                cancel=self._cancel,
-            )
-            report = run_build(self.workspace, builder=builder, on_progress=self.on_progress)
+            report = run_build(self.workspace, builder=self._builder(), on_progress=self.on_progress)
             say(f"{len(report.compiled)} compiled, {len(report.cached)} up to date")
             return report
 
@@ -337,9 +366,14 @@ class Evaluator:
         try:
             self._reference.start(self._cancel)
             self._pool.fill(self._cancel)
+            self._warm_header()
             self._baselines.start(cpu=measuring.conditions().cpu, cancel=self._cancel)
         except Exception:  # the first call that needs it meets the same fault and reports it
             return
+
+    def _warm_header(self) -> None:
+        runtime = self._runtime
+        warm_header(python=runtime.python, env=runtime.environment, cache_folder=runtime.cache, cancel=self._cancel)
 
     def _join_warm_up(self) -> None:
         while self._warming is not None and self._warming.is_alive():
@@ -374,8 +408,6 @@ class _Degenerate(Exception):
 
 
 def _with_threads(measured: Measured, threads: tuple[Any, ...]) -> Measured:
-    import msgspec
-
     return msgspec.structs.replace(measured, all_threads=threads)
 
 

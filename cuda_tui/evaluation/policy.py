@@ -15,6 +15,7 @@ CALLS = {
     "get_objects": "walks all objects of the process",
     "get_referrers": "walks all objects of the process",
 }
+BUILTINS = frozenset({"compile", "exec", "eval"})
 MODULES = {
     "gc": "imports gc",
     "inspect": "imports inspect",
@@ -60,11 +61,18 @@ def _describe(node: ast.AST) -> tuple[str, str] | None:
     if isinstance(node, ast.ImportFrom) and node.level == 0:
         return _module(node.module or "")
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        return ("CALL", f"{name}: {CALLS[name]}") if name in CALLS else None
+        return _call(node.func)
     if isinstance(node, ast.Assign):
         return next((_patched(target) for target in node.targets if _patched(target)), None)
     return None
+
+
+def _call(function: ast.expr) -> tuple[str, str] | None:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    # `model.eval()` and `re.compile()` are not the builtins.
+    if isinstance(function, ast.Attribute) and name in BUILTINS and ast.unparse(function) != "torch.compile":
+        return None
+    return ("CALL", f"{name}: {CALLS[name]}") if name in CALLS else None
 
 
 def _holds_return(handler: ast.ExceptHandler) -> bool:

@@ -26,6 +26,7 @@ class Draw(Record):
     state_seed: int | None
     special: bool
     written: dict[str, Any]
+    generation: int = 0  # which oracle process holds its answers
 
 
 class Reference:
@@ -37,9 +38,11 @@ class Reference:
         self._worker: Worker | None = None
         self._lock = threading.RLock()
         self._drawn = 0
+        self.generation = 0
         self.facts: dict[str, Any] = {}
         self.state: dict[str, str] = {}  # name to "declared" (parameter or buffer) or "attribute"
         self.init: dict[str, Any] = {}
+        self.settings: dict[str, list[str]] = {"functions": [], "switches": []}  # what importing the model changes
         self.call_s = 0.0
 
     @property
@@ -59,7 +62,7 @@ class Reference:
                 self.facts = worker.ask("examine", limit_s=FIRST_LIMIT_S, cancel=cancel)
                 # Two eager calls, one in fp64 and a third: an upper bound of one call.
                 self.call_s = (time.monotonic() - began) / 3
-                self.state = loaded["state"]
+                self.state, self.settings = loaded["state"], loaded["settings"]
                 self.init = worker.ask("construct_arguments", limit_s=60, folder=str(self._runtime.inbox))
             except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
                 worker.close()
@@ -67,6 +70,7 @@ class Reference:
             except BaseException:
                 worker.close()
                 raise
+            self.generation += 1
             self._worker = worker
 
     def load_into(self, worker: Worker, cancel: threading.Event | None = None) -> dict[str, Any]:
@@ -88,10 +92,14 @@ class Reference:
             assert self._worker is not None
             try:
                 return self._worker.ask(operation, limit_s=self.limit_s(40), cancel=cancel, **fields)
-            except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
-                if not isinstance(error, WorkerFault):
-                    self._worker = None
+            except WorkerFault as error:
                 raise reference_fault(error, self._file) from None
+            except BaseException as error:
+                # Cancelled or dead: its draws are lost, and the next request starts another.
+                self.close()
+                if isinstance(error, (WorkerDied, WorkerTimedOut)):
+                    raise reference_fault(error, self._file) from None
+                raise
 
     def limit_s(self, calls: int = 1) -> float:
         """Time limit for so many calls of something that should be about as fast as the reference."""
@@ -109,18 +117,35 @@ class Reference:
                 "draw", cancel=cancel, name=name, seed=seed, folder=folder, state_seed=state_seed, special=special
             )
             if not special:
-                self.ask("warm_pool", name=name)
-            return Draw(name=name, seed=seed, state_seed=state_seed, special=special, written=written)
+                self.ask("warm_pool", cancel=cancel, name=name)
+            return Draw(
+                name=name,
+                seed=seed,
+                state_seed=state_seed,
+                special=special,
+                written=written,
+                generation=self.generation,
+            )
 
     def spend(self, draw: Draw) -> None:
-        """Forget a draw and its files."""
-        self.ask("forget", name=draw.name)
+        """Forget a draw and its files. An oracle that has ended since has forgotten it already."""
+        with self._lock:
+            if self._worker is not None and draw.generation == self.generation:
+                self.ask("forget", name=draw.name)
         for key in ("file", "state_file"):
             (self._runtime.inbox / draw.written[key]).unlink(missing_ok=True)
 
-    def compare(self, draw: Draw, outputs: Path, answer: dict[str, Any], *, label: str) -> Trial:
+    def compare(
+        self,
+        draw: Draw,
+        outputs: Path,
+        answer: dict[str, Any],
+        *,
+        label: str,
+        cancel: threading.Event | None = None,
+    ) -> Trial:
         """Compare a candidate's exported outputs for a draw."""
-        found = self.ask("compare", name=draw.name, path=str(outputs), answer=answer)
+        found = self.ask("compare", cancel=cancel, name=draw.name, path=str(outputs), answer=answer)
         checks = tuple(_check(row) for row in found["checks"])
         code = Code(found["code"]) if found["code"] else None
         return Trial(name=label, checks=checks, passed=code is None, code=code, reason=found["reason"])

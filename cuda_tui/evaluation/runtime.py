@@ -1,5 +1,6 @@
 """Where one evaluator's processes run: interpreter, environment, sandbox, folders. Everything goes when it closes."""
 
+import hashlib
 import os
 import shutil
 import threading
@@ -26,8 +27,11 @@ class Runtime:
         self.python = python
         self.rung = rung
         self.cache = cache
-        self.folder = root / ".cuda-tui" / f"run-{os.getpid()}"
-        _sweep(self.folder.parent)
+        # Outside the workspace, which the agent's shell can write: what is exchanged and built here is trusted.
+        private = cache / "workspaces" / hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+        self.folder = private / f"run-{os.getpid()}"
+        self.build_folder = private / "build"
+        _sweep(private)
         self.inbox = self._make("inbox")
         self._scratch = self._make("scratch")
         self.environment = sandbox_access.environment(
@@ -58,7 +62,7 @@ class Runtime:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"{folder} cannot be written: {error.strerror}", hint="Choose another workspace with --workspace."
+                f"{folder} cannot be written: {error.strerror}", hint="Set XDG_CACHE_HOME to a folder that can."
             ) from None
         return folder
 
@@ -88,7 +92,8 @@ class Runtime:
     def oracle(self, reference: Path, *, threads: int = 1, cpu: int | None = None) -> Worker:
         """A trusted worker: reads the reference, writes the inbox and the compile cache, reads every outbox."""
         self.cache.mkdir(parents=True, exist_ok=True)
-        access = self._system.and_read(reference, self.folder).and_write(self.inbox, self._scratch, self.cache)
+        access = self._system.and_read_project(reference).and_read(self.folder)
+        access = access.and_write(self.inbox, self._scratch, self.cache)
         return self._fork("oracle", access, threads=threads, cpu=cpu)
 
     def candidate(self, files: Path, outbox: Path, *, threads: int = 1, cpu: int | None = None) -> Worker:
@@ -102,7 +107,7 @@ class Runtime:
 
     def run_command(self, workspace: Path) -> "SandboxedRun":
         """How builds run: in the sandbox, with the workspace writable and no network."""
-        return SandboxedRun(self._system.and_write(workspace, self._scratch), self.rung)
+        return SandboxedRun(self._system.and_write(workspace, self.build_folder, self._scratch), self.rung)
 
     def close(self) -> None:
         """End every process and remove the folders."""

@@ -19,18 +19,19 @@ def t95(degrees: int) -> float:
     return _T95[degrees - 1] if degrees <= len(_T95) else 1.960
 
 
-def paired_ratio(baseline: str, baseline_us: Sequence[float], candidate_us: Sequence[float]) -> Ratio:
-    """Baseline time over candidate time with a t interval over the processes' paired log ratios.
+def paired_ratio(
+    baseline: str, baseline_us: Sequence[Sequence[float]], candidate_us: Sequence[Sequence[float]]
+) -> Ratio:
+    """Baseline time over candidate time with a t interval over processes.
 
-    Both hold one median a process, paired by the round in which they were interleaved. Needs two pairs or more.
+    Both hold the slice medians of each process, paired by process and by the round in which they ran one after the
+    other. A pair's log ratio is the median over its rounds, so that a machine that slows down for some rounds slows
+    both sides of the ratio. Needs two processes or more.
     """
-    logs = [math.log(b / c) for b, c in zip(baseline_us, candidate_us, strict=True)]
+    logs = [
+        statistics.median(math.log(b / c) for b, c in zip(ours, theirs, strict=True))
+        for ours, theirs in zip(baseline_us, candidate_us, strict=True)
+    ]
     mean = statistics.fmean(logs)
     half = t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return Ratio(baseline=baseline, value=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half))
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of the samples lie, by nearest rank."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]

@@ -47,6 +47,9 @@ class DrawPool:
     def fill(self, cancel: threading.Event | None = None) -> None:
         """Make what is missing for one verification."""
         with self._lock:
+            # The answers of a draw live in the oracle that made it.
+            if any(draw.generation != self._reference.generation for _, draw in self._ready):
+                self._ready = []
             for plan in self._plans[len(self._ready) :]:
                 if cancel is not None and cancel.is_set():
                     return
@@ -76,7 +79,7 @@ def verify(
     try:
         with candidate.process(cancel=cancel) as running:
             for plan, draw in draws:
-                trial = _one(running, reference, plan, draw, flags)
+                trial = _one(running, reference, plan, draw, flags=flags, cancel=cancel)
                 trials.append(trial)
                 emit(TrialDone(name=plan.label, passed=trial.passed, detail=trial.reason or _detail(trial)))
                 if not trial.passed:
@@ -98,11 +101,20 @@ def verify(
         tensors_compared=compared,
         seconds=time.monotonic() - began,
         not_compared=tuple(reference.facts.get("not_compared", ())),
+        reference_dtype=str(reference.facts.get("reference_dtype", "float64")),
     )
     return report, failed, tuple(flags.values()), tuple(draw.seed for _, draw in draws)
 
 
-def _one(running: CandidateProcess, reference: Reference, plan: TrialPlan, draw: Draw, flags: dict[str, Flag]) -> Trial:
+def _one(
+    running: CandidateProcess,
+    reference: Reference,
+    plan: TrialPlan,
+    draw: Draw,
+    *,
+    flags: dict[str, Flag],
+    cancel: threading.Event | None,
+) -> Trial:
     running.set_state(draw)
     try:
         outputs, answer = running.run(draw)
@@ -110,7 +122,7 @@ def _one(running: CandidateProcess, reference: Reference, plan: TrialPlan, draw:
         return Trial(name=plan.label, checks=(), passed=False, code=rejected.code, reason=rejected.reason)
     for path, owner in answer["alias"].items():
         flags[f"ALIAS {path}"] = Flag(code="ALIAS", message=f"{path} shares memory with {owner}")
-    return reference.compare(draw, outputs, answer, label=plan.label)
+    return reference.compare(draw, outputs, answer, label=plan.label, cancel=cancel)
 
 
 def _detail(trial: Trial) -> str:

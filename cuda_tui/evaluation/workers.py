@@ -19,6 +19,7 @@ from cuda_tui.sandbox.rung import Rung, worker_spec
 WORKER = Path(__file__).parent / "worker"
 POLL_S = 0.05
 START_LIMIT_S = 120.0
+LARGEST_ANSWER = 64 << 20  # bytes; an honest one has at most some numbers for each timed call
 
 
 class WorkerDied(Exception):
@@ -179,7 +180,7 @@ class Worker:
             raise WorkerDied(self._end()) from None
         answer = self._receive(operation, limit_s, cancel)
         if "error" in answer:
-            raise WorkerFault(answer["error"])
+            raise WorkerFault(_error(answer["error"]))
         return answer
 
     def _receive(self, operation: str, limit_s: float, cancel: threading.Event | None) -> dict[str, Any]:
@@ -201,14 +202,21 @@ class Worker:
             if not chunk:
                 raise WorkerDied(self._end())
             self._buffer += chunk
+            if len(self._buffer) > LARGEST_ANSWER:
+                raise self._forged()
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            answer: dict[str, Any] = json.loads(line)
-        except ValueError:
-            # Only something other than our own code on the worker's side writes such a line.
-            self._end()
-            raise WorkerFault({"type": "Protocol", "message": "forged answer", "code": "FORGED_RESULT"}) from None
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        # Our own code on the worker's side answers once, with an object; a second answer was written by another's.
+        if not isinstance(answer, dict) or self._buffer:
+            raise self._forged()
         return answer
+
+    def _forged(self) -> WorkerFault:
+        self._end()
+        return WorkerFault(_error({"type": "Protocol", "message": "forged answer", "code": "FORGED_RESULT"}))
 
     def _end(self) -> int | None:
         self._dead = True
@@ -219,3 +227,11 @@ class Worker:
         """Kill and collect."""
         if not self._dead:
             self._end()
+
+
+def _error(found: Any) -> dict[str, Any]:
+    """A worker's account of an exception, with every field there and of its type."""
+    fields = found if isinstance(found, dict) else {}
+    line = fields.get("line")
+    texts = {name: str(fields.get(name) or "") for name in ("type", "message", "during", "file", "traceback", "code")}
+    return texts | {"line": line if isinstance(line, int) else 0}

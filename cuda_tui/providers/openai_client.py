@@ -6,7 +6,7 @@ from cuda_tui.providers.wire import CONNECT_S, SILENCE_S, Endpoint
 
 
 def connect(endpoint: Endpoint) -> Any:
-    """A client for one request that never retries by itself. Importing the SDK takes up to a second: call this in a thread."""
+    """A client for one request that never retries by itself. The import is slow: call this in a thread."""
     import httpx2
     import openai
 

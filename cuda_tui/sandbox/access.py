@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -26,15 +27,23 @@ SYSTEM_FILES = (
 # fmt: off
 ENVIRONMENT = (
     "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TERM", "TZ", "CUDA_HOME", "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES", "CXX", "CC", "MAX_JOBS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH",
+    "CUDA_VISIBLE_DEVICES", "TORCH_CUDA_ARCH_LIST", "CXX", "CC", "MAX_JOBS",
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH",
     "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "PYTHONPATH",
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
 )
 # fmt: on
-CREDENTIAL_NAMES = (".env", ".netrc", ".pypirc", ".npmrc", ".git-credentials", "credentials", "credentials.json")
+# fmt: off
+CREDENTIAL_NAMES = (
+    ".env", ".netrc", ".pypirc", ".npmrc", ".git-credentials", "credentials", "credentials.json",
+    ".pgpass", ".htpasswd", "secrets.toml", "secrets.json", "secrets.yaml", "secrets.yml",
+)
+CREDENTIAL_FOLDERS = (".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".gcloud")
+# fmt: on
 CREDENTIAL_SUFFIXES = (".pem", ".key", ".p12", ".pfx", ".keystore")
 CREDENTIAL_PREFIXES = ("id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", ".env.")
-SCAN_LIMIT = 20_000  # entries looked at for credential files; a larger project is said to be scanned in part
+SKIPPED_FOLDERS = (".venv", "node_modules", "__pycache__", "site-packages")
+SCAN_LIMIT = 20_000  # entries looked at for credential files, the shallow ones first
 
 
 class Access(Record):
@@ -49,8 +58,13 @@ class Access(Record):
         return Access(read=self.read, write=(*self.write, *map(str, folders)), hidden=self.hidden)
 
     def and_read(self, *paths: Path) -> "Access":
-        """The same, with more readable paths."""
+        """The same, with more readable paths; a folder of the user's goes through `readable` first."""
         return Access(read=(*self.read, *map(str, paths)), write=self.write, hidden=self.hidden)
+
+    def and_read_project(self, folder: Path) -> "Access":
+        """The same, with a folder of the user's readable, less what holds their keys."""
+        read, hidden = readable(folder)
+        return Access(read=(*self.read, *read), write=self.write, hidden=(*self.hidden, *hidden))
 
 
 @cache
@@ -58,7 +72,15 @@ def interpreter_paths(python: str) -> tuple[str, ...]:
     """Folders an interpreter imports from: its prefixes and its sys.path. Raises UsageError where it does not run."""
     script = "import sys, json; print(json.dumps([sys.prefix, sys.base_prefix, sys.executable, *sys.path]))"
     try:
-        answer = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+        # A sitecustomize of the user's runs here, so it gets no more of the environment than a worker does.
+        answer = subprocess.run(
+            [python, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env=environment(os.environ, python=python),
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise UsageError(
             f"The Python interpreter {python} does not run: {error}", hint="Name another with --python."
@@ -75,25 +97,55 @@ def _is_too_wide(folder: str) -> bool:
 
 def system_access(python: str, *, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> Access:
     """The system, one interpreter, and the folders named. Credential files below `read` are hidden."""
-    named = tuple(str(path) for path in read)
     base = (*SYSTEM, *SYSTEM_FILES, *interpreter_paths(python))
-    hidden = [secret for path in named for secret in credential_files(Path(path))]
+    named: list[str] = []
+    hidden: list[str] = []
+    for path in read:
+        inside, secret = readable(path)
+        named += inside
+        hidden += secret
     existing = tuple(dict.fromkeys(path for path in (*base, *named) if os.path.lexists(path)))
     return Access(read=existing, write=tuple(str(path) for path in write), hidden=tuple(hidden))
 
 
+def readable(path: Path) -> tuple[list[str], list[str]]:
+    """What of a folder of the user's may be read, and the credential files in it that must look empty.
+
+    The home folder and what lies above it are never whole: in their place stand their visible entries, without
+    those that hold the home folder. Dot files at home are where programs keep keys.
+    """
+    if not _is_too_wide(str(path)):
+        return [str(path)], credential_files(path)
+    entries = [
+        str(item)
+        for item in sorted(path.iterdir())
+        if item.name[0] != "." and not _is_too_wide(str(item)) and (path.parent != path or item.is_file())
+    ]
+    return entries, [secret for entry in entries for secret in credential_files(Path(entry))]
+
+
 def credential_files(root: Path) -> list[str]:
-    """Files below a folder that by their name hold keys."""
+    """Files below a folder, or the file itself, that by their name or place hold keys; shallow ones first."""
+    if not root.is_dir():
+        return [str(root)] if _names_credential(root.name) else []
     found: list[str] = []
+    queue = deque([(root, root.name in CREDENTIAL_FOLDERS)])
     seen = 0
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name not in {".git", ".venv", "node_modules", "__pycache__"}]
-        if ".ssh" in folders or ".aws" in folders:
-            found += [str(path) for name in (".ssh", ".aws") for path in Path(folder, name).glob("*") if path.is_file()]
-        found += [os.path.join(folder, name) for name in files if _names_credential(name)]
-        seen += len(files) + len(folders)
-        if seen > SCAN_LIMIT:
-            break
+    while queue and seen <= SCAN_LIMIT:
+        folder, secret = queue.popleft()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        seen += len(entries)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name == ".git":
+                    found += [path for path in [os.path.join(entry.path, "config")] if os.path.isfile(path)]
+                elif entry.name not in SKIPPED_FOLDERS:
+                    queue.append((Path(entry.path), secret or entry.name in CREDENTIAL_FOLDERS))
+            elif secret or _names_credential(entry.name):
+                found.append(entry.path)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import ClassVar, TextIO, TypeAlias
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.screen import Screen
 from textual.widgets import TextArea
 
@@ -87,11 +88,11 @@ class CudaTui(App[int], inherit_bindings=False):
     """Shows one session, live or replayed, or the start screen. The exit value is the process's exit code."""
 
     TITLE = "cuda-tui"
-    CSS_PATH = "styles.tcss"
+    CSS_PATH = Path(__file__).with_name("styles.tcss")
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "This page"),
+        Binding("f1", "help", "Help: keys and commands"),
         Binding("ctrl+c", "interrupt", "Copy the selection, else stop the step; twice: leave", priority=True),
         Binding("f10", "leave", "Leave"),
     ]
@@ -188,28 +189,37 @@ class CudaTui(App[int], inherit_bindings=False):
     def action_help(self) -> None:
         """Keys and commands."""
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(self._key_groups()))
+            self.push_screen(HelpScreen(self._key_groups(self.screen)))
 
-    def _key_groups(self) -> list[KeyGroup]:
-        screen = self.screen
+    def _key_groups(self, screen: Screen[object]) -> list[KeyGroup]:
         groups: list[KeyGroup] = [("Everywhere", [*self.BINDINGS, Binding("ctrl+p", "", "All commands")])]
         if isinstance(screen, SessionScreen):
-            groups.append(("Session", SessionScreen.BINDINGS))
+            own = screen.BINDINGS if isinstance(screen, LiveScreen) else []
+            groups.append(("Session", [*SessionScreen.BINDINGS, *own]))
             groups.append(("Transcript", [*Transcript.BINDINGS, Binding("pageup,pagedown,home,end", "", "Scroll")]))
         if isinstance(screen, ReplayScreen):
             groups.append(("Replay", ReplayScreen.BINDINGS))
         elif isinstance(screen, LiveScreen):
-            groups.append(("Composer", [Binding("enter", "", "Send"), *Composer.BINDINGS, *LiveScreen.BINDINGS]))
-            groups.append(
-                ("Approval", [item for item in ApprovalPanel.BINDINGS if isinstance(item, Binding) and item.show])
-            )
+            groups.append(("Composer", [Binding("enter", "", "Send"), *Composer.BINDINGS]))
+            groups.append(("Approval", [item for item in ApprovalPanel.BINDINGS if _is_shown(item)]))
         return groups
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colours. Where a theme leaves quiet text to its background, mix it: our texts lie on several."""
+        variables = super().get_css_variables()
+        if self.current_theme.ansi:
+            return variables
+        background, foreground = Color.parse(variables["background"]), Color.parse(variables["foreground"])
+        for name, share in (("text-muted", 0.6), ("text-disabled", 0.35)):
+            if variables[name].startswith("auto"):
+                variables[name] = background.blend(foreground, share).hex
+        return variables
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every action, for the command palette."""
-        for title, bindings in self._key_groups():
+        for title, bindings in self._key_groups(screen):
             for binding in bindings:
-                if isinstance(binding, Binding) and binding.action and title != "Approval":
+                if isinstance(binding, Binding) and binding.action and title in ("Everywhere", "Session", "Replay"):
                     run = partial(
                         self.call_later, self.run_action, binding.action, screen if title != "Everywhere" else self
                     )
@@ -288,6 +298,10 @@ class CudaTui(App[int], inherit_bindings=False):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(screen.finish(), timeout=CLOSING_S)
         self.exit(code)
+
+
+def _is_shown(binding: BindingType) -> bool:
+    return isinstance(binding, Binding) and binding.show
 
 
 def run_app(options: Options, *, start: Start, log: Path) -> int:

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "rules": "what was approved for all later calls",
     "forget": "RULE: ask again for what it covers",
     "tab": "compile | correctness | speedup | kernels | diff | machine",
+    "unfold": "show or fold all tool output",
     "theme": "NAME: other colours; without a name, the next ones",
     "export": "FILE: write a Markdown report of this session",
     "copy": "copy the latest block of the talk",

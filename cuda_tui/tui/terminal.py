@@ -22,7 +22,7 @@ def owned_terminal(log: Path) -> Iterator[TextIO]:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    screen = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", newline="")
+    screen = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace", newline="")
     saved = [os.dup(1), os.dup(2)]
     originals = (sys.__stdout__, sys.__stderr__)
     log.parent.mkdir(parents=True, exist_ok=True)

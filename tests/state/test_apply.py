@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from cuda_tui.evaluation.report import Code
 from cuda_tui.events import (
     AnyEvent,
@@ -282,7 +284,8 @@ def test_apply_leaves_the_earlier_state_alone() -> None:
     assert before == State()
 
 
-def test_ten_thousand_events_cost_less_than_a_second() -> None:
+@pytest.mark.slow
+def test_ten_thousand_events_cost_little() -> None:
     events: list[AnyEvent] = []
     for number in range(2_000):
         current = call(identity=f"c{number}")
@@ -299,7 +302,7 @@ def test_ten_thousand_events_cost_less_than_a_second() -> None:
     state = State()
     for event in events:
         state = apply(state, event)
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 2.0  # seconds of processor time; about 0.5 where this was written
     assert state.events == 10_000
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+from cuda_tui.agent.approval import RefuseAll
 from cuda_tui.agent.protocols import Approver
 from cuda_tui.events import (
     AnyEvent,
@@ -44,7 +45,7 @@ class ScriptedSource:
     """Implements `cuda_tui.tui.feed.Source`."""
 
     script: Sequence[ApprovalAsked | AnyEvent] = field(default_factory=questions)
-    approver: Approver | None = None
+    approver: Approver = field(default_factory=RefuseAll)
     history: tuple[Entry, ...] = ()
     running: bool = False
     log_path: str = "session.jsonl"
@@ -110,7 +111,6 @@ class ScriptedSource:
             self.running = False
 
     async def _decide(self, item: ApprovalAsked) -> ApprovalGiven | None:
-        assert self.approver is not None
         deciding = asyncio.ensure_future(self.approver.decide(item))
         stopping = asyncio.ensure_future(self._cancelled.wait())
         await asyncio.wait({deciding, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -19,10 +19,11 @@ from cuda_tui.tui.screens.help import HelpScreen
 from cuda_tui.tui.screens.live import LiveScreen
 from cuda_tui.tui.screens.replay import ReplayScreen
 from cuda_tui.tui.screens.start import StartScreen
-from cuda_tui.tui.widgets.approval import ApprovalPanel
+from cuda_tui.tui.widgets.approval import TYPING_S, ApprovalPanel
 from cuda_tui.tui.widgets.composer import BIG_PASTE_LINES, Composer
 from cuda_tui.tui.widgets.evidence import Evidence
 from cuda_tui.tui.widgets.lines import Line, LineView
+from cuda_tui.tui.widgets.tabstrip import TabStrip
 from cuda_tui.tui.widgets.transcript import MOUNTED, Transcript
 from tests import fixtures_session as fixtures
 from tests.tui.scripted_source import NASTY, ScriptedSource, questions
@@ -120,7 +121,7 @@ async def test_default_focus_is_reject_and_enter_asks_for_the_reason() -> None:
         assert source.answers == []
 
 
-async def test_panel_waits_for_the_focus_while_the_person_types() -> None:
+async def test_panel_waits_while_the_person_types() -> None:
     source, clock = ScriptedSource(script=()), Steps()
     async with Harness(source, monotonic=clock).run_test(size=(100, 30)) as pilot:
         await pilot.press(*"wai")
@@ -130,6 +131,11 @@ async def test_panel_waits_for_the_focus_while_the_person_types() -> None:
         await pilot.press("a")
         assert isinstance(pilot.app.focused, Composer)
         assert pilot.app.focused.text == "waia"
+        assert not panel.has_class("-asking")
+        clock.now += TYPING_S
+        panel._come_up(questions()[0])  # what its timer does
+        await pilot.pause()
+        assert isinstance(pilot.app.focused, Button)
         deciding.cancel()
 
 
@@ -224,14 +230,14 @@ async def test_commands_run_and_wrong_ones_say_what_exists() -> None:
 async def test_foreign_strings_appear_unchanged_in_transcript_log_and_toast() -> None:
     source = ScriptedSource(script=[LineLogged(source="build", text=text) for text in NASTY])
     app = Harness(source)
-    async with app.run_test(size=(120, 50)) as pilot:
+    async with app.run_test(size=(120, 50), notifications=True) as pilot:
         await pilot.press("f3")
+        await pilot.pause(0.2)
         for text in NASTY:
             app.notify(text, title=text, markup=False)
-        await pilot.pause(0.2)
-        screen = shown(app)
-        for text in NASTY:
-            assert screen.count(text) >= 3, text
+            await pilot.pause()
+            assert shown(app).count(text) >= 4, text
+            app.clear_notifications()
 
 
 # ---- leaving
@@ -250,6 +256,34 @@ async def test_first_ctrl_c_stops_the_step_and_the_second_leaves_with_nothing_ru
         await pilot.pause()
     assert source.closed
     assert app.return_value == 0
+
+
+async def test_crash_of_the_screen_leaves_no_session_running() -> None:
+    source = ScriptedSource()
+    app = Harness(source)
+    with pytest.raises(ZeroDivisionError):
+        await crashed(app)
+    assert source.closed
+
+
+async def crashed(app: Harness) -> None:
+    """Run the app into a fault of its own."""
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_asked(pilot)
+        app.call_later(lambda: 1 // 0)
+        await pilot.pause()
+
+
+async def test_tab_with_news_stands_out_until_it_is_looked_at() -> None:
+    app = CudaTui(Options(), start=Recording(records=fixtures.session_entries()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("n")
+        await pilot.pause()
+        strip = app.screen.query_one("#evidence-tabs", TabStrip)
+        assert "correctness" in strip.marked
+        assert "speedup" not in strip.marked
+        await pilot.press("f4")
+        assert "correctness" not in strip.marked
 
 
 async def test_escape_stops_the_step() -> None:

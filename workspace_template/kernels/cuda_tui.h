@@ -68,7 +68,8 @@ inline T* output(const torch::stable::Tensor& tensor) {
 // The stream that PyTorch uses now on the tensor's device, as a cudaStream_t.
 inline void* current_stream(const torch::stable::Tensor& tensor) {
   void* stream = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device(), &stream));
+  const auto code = aoti_torch_get_current_cuda_stream(tensor.get_device(), &stream);
+  STD_TORCH_CHECK(code == AOTI_TORCH_SUCCESS, "no current CUDA stream");
   return stream;
 }
 #endif

@@ -1,6 +1,8 @@
 """Compile what is in `kernels/`: plan, ninja in the sandbox with a live log, messages parsed, the library named."""
 
 import hashlib
+import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from cuda_tui.errors import Cancelled, InfrastructureError, UsageError
 from cuda_tui.evaluation.build import cache, diagnostics, ptxas
 from cuda_tui.evaluation.build.lock import build_lock
 from cuda_tui.evaluation.build.plan import BuildOptions, Plan, SourcesRefused, make_plan
-from cuda_tui.evaluation.build.toolchain import describe, nvcc_version
+from cuda_tui.evaluation.build.toolchain import describe, nvcc_version, processor_name
 from cuda_tui.evaluation.progress import Line
 from cuda_tui.evaluation.report import BuildReport, Diagnostic
 from cuda_tui.process import Finished
@@ -174,12 +176,12 @@ def _report(workspace: Workspace, plan: Plan, finished: Finished) -> BuildReport
     if not succeeded and not any(item.severity == "error" for item in found):
         last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "no output")
         found = (Diagnostic(file="ninja", severity="error", message=last.strip()), *found)
-    library = root / plan.library if succeeded and plan.library else None
+    library = root / plan.library if succeeded and plan.library else None  # absolute where build_dir is
     resources = ptxas.parse("".join(_read(root / item.log) for item in plan.objects if item.cuda).splitlines())
     return BuildReport(
         succeeded=succeeded,
         seconds=round(finished.seconds, 3),
-        target=plan.target,
+        target=plan.target if plan.target != "cpu" else f"cpu ({processor_name()}, -march=native)",
         toolchain=describe(plan),
         diagnostics=found,
         warnings=sum(item.severity == "warning" for item in found),
@@ -187,9 +189,25 @@ def _report(workspace: Workspace, plan: Plan, finished: Finished) -> BuildReport
         compiled=tuple(item.source for item in compiled),
         cached=tuple(item.source for item in cached),
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest() if library else None,
-        library=plan.library if library else None,
+        library=_inside(root, library) if library else None,
         log=_write_log(root, finished.output or "everything was up to date\n"),
     )
+
+
+def _inside(root: Path, library: Path) -> str:
+    """The library's path inside the workspace, into which it is copied from a build folder elsewhere.
+
+    Whoever loads that copy compares it with `library_sha256`, which is that of the original.
+    """
+    if library.is_relative_to(root):
+        return str(library.relative_to(root))
+    folder = root / ".cuda-tui" / "build" / "libraries"
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in (library.with_suffix(".json"), library):
+        partial = folder / f"{source.name}.part"
+        shutil.copyfile(source, partial)
+        os.replace(partial, folder / source.name)
+    return str((folder / library.name).relative_to(root))
 
 
 def _write_log(root: Path, text: str) -> str:

@@ -101,7 +101,7 @@ class BuildOptions(Record):
     cuda_home: str | None = None
     architectures: tuple[str, ...] = ()
     jobs: int | None = None
-    build_dir: str | None = None  # absolute, to share objects between copies of one workspace
+    build_dir: str | None = None  # absolute: out of the agent's reach, or shared by copies of one workspace
 
 
 def make_plan(root: Path, *, python: str, env: Mapping[str, str], options: BuildOptions, write: bool) -> Plan:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -68,6 +69,16 @@ def nvcc_version(program: str) -> str | None:
     text = _ask([program, "--version"])
     found = re.search(r"V(\d+\.\d+\.\d+)", text) or re.search(r"release (\d+\.\d+)", text)
     return found.group(1) if found else None
+
+
+def processor_name() -> str:
+    """The processor that -march=native builds for: such a binary runs on no lesser one."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.machine()
 
 
 # ---- C++

@@ -4,12 +4,13 @@ It sees inputs and state, never references, tolerances or later seeds. What it s
 the oracle or the controller can look for themselves.
 """
 
+import json
 import os
 from typing import Any
 
 import torch
 
-from . import loading, profiling, tensors, timing, trees
+from . import loading, profiling, referring, settings, tensors, timing, trees
 
 _exact_type, _vars, _isinstance = type, vars, isinstance
 
@@ -24,12 +25,16 @@ class Service:
         self.module: Any = None
         self.timer: timing.Timer
         self.held: dict[str, Any] = {}
+        self.before: settings.Snapshot
+        self.earlier: list[torch.Tensor] = []  # outputs of the last call, alive so that nothing else gets their memory
 
     def load(self, request: "dict[str, Any]") -> "dict[str, Any]":
         """Import model_new, construct ModelNew, set its mode. Returns the names of its state."""
         os.chdir(request["folder"])
         if request["library"]:
             os.environ["CUDA_TUI_LIBRARY"] = request["library"]
+        torch.compile = _no_compile
+        self.before = settings.Snapshot()
         self.module = loading.import_file(request["path"], "model_new", request["roots"])
         cls = getattr(self.module, "ModelNew", None)
         if cls is None:
@@ -64,40 +69,40 @@ class Service:
         return self._export(result, given, out)
 
     def _export(self, result: Any, given: "list[torch.Tensor]", out: str) -> "dict[str, Any]":
-        leaves = trees.flatten(result)
+        leaves = trees.flatten(result, numbers=True)
         problems = [
             f"{path} is a {_exact_type(tensor).__name__}, not a plain torch.Tensor"
             for path, tensor in zip(leaves.paths, leaves.tensors, strict=True)
             if _exact_type(tensor) is not torch.Tensor or _vars(tensor)
         ]
         exported = [] if problems else leaves.tensors
+        rows = tensors.write_tensors(exported, out)
+        aliases = self._aliases(leaves, given)
+        self.earlier = exported
         return {
             "plan": leaves.plan,
             "values": leaves.values,
             "problems": problems,
-            "rows": tensors.write_tensors(exported, out),
+            "rows": rows,
             "input_rows": tensors.write_tensors(given, out + ".inputs"),
-            "alias": self._aliases(leaves, given),
+            "alias": aliases,
+            "settings": self.before.changes(),
         }
 
     def _aliases(self, leaves: trees.Leaves, given: "list[torch.Tensor]") -> "dict[str, str]":
-        """Outputs that share memory with an input or with the state, by path."""
-        owners = {tensor.untyped_storage().data_ptr(): f"input {i}" for i, tensor in enumerate(given)}
-        owners |= {t.untyped_storage().data_ptr(): name for name, t in loading.named_state(self.model).items()}
-        found = {}
-        for path, tensor in zip(leaves.paths, leaves.tensors, strict=True):
-            if type(tensor) is torch.Tensor and tensor.numel() and tensor.untyped_storage().data_ptr() in owners:
-                found[path] = owners[tensor.untyped_storage().data_ptr()]
-        return found
+        """Outputs that share memory with an input, with the state or with an earlier output, by path."""
+        state = loading.named_state(self.model)
+        earlier = {f"an earlier output ({number})": tensor for number, tensor in enumerate(self.earlier)}
+        return referring.aliases_of(leaves, given, earlier | state)
 
     def prepare(
-        self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, positions: "list[float]"
+        self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, positions: "list[float | None]"
     ) -> "dict[str, Any]":
         """Make this process ready to time the model on one draw."""
         given, args, kwargs = self._read_inputs(path, rows, plan)
         self.held["inputs"] = given
         self.timer = timing.Timer(self.model, args, kwargs)
-        self.timer.watch(given, [int(share * tensor.numel()) for share, tensor in zip(positions, given, strict=True)])
+        self.timer.watch(given, positions)
         return {}
 
     def time_slice(self, calls: int, salt: int) -> "dict[str, Any]":
@@ -109,13 +114,26 @@ class Service:
         return self._export(self.timer.last, self.held["inputs"], out)
 
     def profile(self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan) -> "dict[str, Any]":
-        """Operators by time, and which operator namespaces the candidate's library registered."""
+        """Operators by time, and the operator namespaces of the candidate's own library."""
         _, args, kwargs = self._read_inputs(path, rows, plan)
-        found = profiling.operators(lambda: self.model(*args, **kwargs))
-        return found | {"namespace": getattr(self._extension(), "namespace", None)}
+        return profiling.operators(lambda: self.model(*args, **kwargs)) | {"namespaces": _own_namespaces()}
 
-    @staticmethod
-    def _extension() -> Any:
-        import sys
 
-        return sys.modules.get("cuda_extension")
+def _no_compile(*_: Any, **__: Any) -> Any:
+    """In the place of torch.compile: what it returns may be defined by an imported library, never be called."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        text = "model_new runs code compiled by torch.compile: that is a baseline, not a candidate's own work"
+        raise loading.Fault("BANNED_OP", text)
+
+    return refuse
+
+
+def _own_namespaces() -> "list[str]":
+    """As the library's manifest lists them, beside the library."""
+    library = os.environ.get("CUDA_TUI_LIBRARY")
+    if not library:
+        return []
+    with open(os.path.splitext(library)[0] + ".json", encoding="utf-8") as handle:
+        manifest = json.load(handle)
+    return [manifest["namespace"], *manifest["foreign_namespaces"]]

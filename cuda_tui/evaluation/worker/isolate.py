@@ -32,7 +32,7 @@ _MNT_DETACH = 2
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _AT_RECURSIVE, _AT_FDCWD = 0x1, 0x2, 0x8000, -100
 _SYS_MOUNT_SETATTR, _SYS_PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}.get(os.uname().machine, 155)
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
@@ -75,6 +75,26 @@ def _bind(source: str, target: str, writable: bool) -> None:
 def die_with_parent() -> None:
     """SIGKILL for this process when the thread that forked it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Descendants that lose their parent become this process's children."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children() -> "list[int]":
+    """Children of this process, zombies too."""
+    found, me = [], str(os.getpid())
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", errors="replace") as handle:
+                    parent = handle.read().rpartition(")")[2].split()[1]
+            except (OSError, IndexError):
+                continue
+            if parent == me:
+                found.append(int(name))
+    return found
 
 
 def limit(spec: Spec) -> None:

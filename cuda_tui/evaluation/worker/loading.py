@@ -110,6 +110,13 @@ def named_state(model: torch.nn.Module) -> "dict[str, torch.Tensor]":
     return state
 
 
+def tied_names(model: torch.nn.Module) -> "dict[str, str]":
+    """Further names of parameters and buffers that `named_state` lists under an earlier one: name to that one."""
+    first = {id(value): name for name, value in named_state(model).items()}
+    everything = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: first[id(value)] for name, value in everything if first[id(value)] != name}
+
+
 def load_state(model: torch.nn.Module, values: "dict[str, torch.Tensor]") -> "list[str]":
     """Copy values into a model's state by name. Returns what does not fit, one sentence each."""
     problems = []
@@ -138,14 +145,16 @@ def redraw_state(state: "dict[str, torch.Tensor]", generator: torch.Generator) -
             fresh[name] = old.clone()
             continue
         source = old.detach().double()
-        mean = source.mean()
-        spread = source.std(correction=0)
+        finite = torch.isfinite(source)  # a mask of 0 and -Inf keeps its Inf
+        mean = source[finite].mean() if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
+        spread = source[finite].std(correction=0) if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
         if spread < 1e-6 * mean.abs() or spread == 0:
             spread = torch.clamp(mean.abs() * 0.1, min=0.1)
         noise = torch.randn(source.shape, generator=generator, dtype=torch.float64)
         drawn = mean + spread * noise
-        positive = bool((source >= 0).all()) and bool(mean > 0)
-        fresh[name] = (drawn.abs() + 0.05 * mean if positive else drawn).to(old.dtype)
+        positive = bool((source[finite] >= 0).all()) and bool(mean > 0)
+        drawn = drawn.abs() + 0.05 * mean if positive else drawn
+        fresh[name] = torch.where(finite, drawn, source).to(old.dtype)
     return fresh
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LOW = (torch.float16, torch.bfloat16, torch.float32)
+LOW = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
+LOW |= {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 
 
 class InDouble(TorchDispatchMode):
@@ -14,23 +15,22 @@ class InDouble(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if kwargs.get("dtype") in LOW:
-            kwargs["dtype"] = torch.float64
-        args = tuple(torch.float64 if isinstance(item, torch.dtype) and item in LOW else item for item in args)
+            kwargs["dtype"] = LOW[kwargs["dtype"]]
+        args = tuple(LOW.get(item, item) if isinstance(item, torch.dtype) else item for item in args)
         return func(*args, **kwargs)
 
 
 def as_double(tensor: torch.Tensor) -> torch.Tensor:
-    """A floating tensor as fp64, with its strides kept; others as they are. Always a copy."""
-    if not tensor.is_floating_point():
-        return clone_strided(tensor)
-    result = torch.empty_strided(tensor.shape, _dense(tensor), dtype=torch.float64, device=tensor.device)
-    return result.copy_(tensor)
+    """A floating or complex tensor in double precision, with its strides kept; others as they are. Always a copy."""
+    if tensor.is_complex():
+        return clone_strided(tensor, torch.complex128)
+    return clone_strided(tensor, torch.float64 if tensor.is_floating_point() else None)
 
 
-def clone_strided(tensor: torch.Tensor) -> torch.Tensor:
-    """A private copy with the same strides; overlapping ones (expanded) become dense."""
-    result = torch.empty_strided(tensor.shape, _dense(tensor), dtype=tensor.dtype, device=tensor.device)
-    return result.copy_(tensor)
+def clone_strided(tensor: torch.Tensor, dtype: "torch.dtype | None" = None) -> torch.Tensor:
+    """A private copy with the same strides and no gradient; overlapping ones (expanded) become dense."""
+    result = torch.empty_strided(tensor.shape, _dense(tensor), dtype=dtype or tensor.dtype, device=tensor.device)
+    return result.copy_(tensor.detach())
 
 
 def _dense(tensor: torch.Tensor) -> "tuple[int, ...]":
@@ -44,8 +44,11 @@ def model_in_double(model: torch.nn.Module) -> torch.nn.Module:
     model.double()
     for part in model.modules():
         for name, value in list(vars(part).items()):
-            if type(value) is torch.Tensor and value.is_floating_point():
-                setattr(part, name, value.double())
+            if type(value) is torch.Tensor and (value.is_floating_point() or value.is_complex()):
+                setattr(part, name, as_double(value))
+        for name, value in part._buffers.items():
+            if value is not None and value.is_complex():
+                part._buffers[name] = as_double(value)
     return model
 
 

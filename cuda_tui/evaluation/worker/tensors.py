@@ -1,11 +1,16 @@
 """Tensors as raw bytes in a file plus a list of descriptions: no pickles, no shared objects."""
 
+import ctypes
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 ALIGNMENT = 64
+_open, _byte = open, ctypes.c_char
+_Tensor = torch._C.TensorBase  # its methods cannot be replaced by a candidate, those of torch.Tensor can
+_data_ptr, _stride, _element_size = _Tensor.data_ptr, _Tensor.stride, _Tensor.element_size
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -14,46 +19,63 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def write_tensors(tensors: "Sequence[torch.Tensor]", path: str) -> "list[dict[str, Any]]":
-    """Write tensors one after the other, each contiguous and 64-byte aligned. Returns shape, stride, dtype, offset."""
+    """Write the memory each tensor spans, 64-byte aligned. Returns shape, stride, dtype, offset and length of each.
+
+    The bytes are taken from memory as they are now, by the interpreter and not by an operator of torch: nothing that
+    a candidate replaced or intercepted gets the chance to finish its work on the way out.
+    """
     rows: list[dict[str, Any]] = []
     offset = 0
-    for tensor in tensors:
-        size = tensor.numel() * tensor.element_size()
-        row: dict[str, Any] = {"offset": offset, "bytes": size, "dtype": dtype_name(tensor.dtype)}
-        rows.append(row | {"shape": list(tensor.shape), "stride": list(tensor.stride()), "device": str(tensor.device)})
-        offset += -(-size // ALIGNMENT) * ALIGNMENT
-    with open(path, "wb") as handle:
+    with _open(path, "wb") as handle:
+        for given in tensors:
+            tensor = _plain(given)
+            size = _span(tensor) * _element_size(tensor)
+            row: dict[str, Any] = {"offset": offset, "bytes": size, "dtype": dtype_name(tensor.dtype)}
+            rows.append(row | {"shape": list(tensor.shape), "stride": list(_stride(tensor)), "device": "cpu"})
+            if size:
+                handle.seek(offset)
+                handle.write((_byte * size).from_address(_data_ptr(tensor)))
+            offset += -(-size // ALIGNMENT) * ALIGNMENT
         handle.truncate(max(offset, 1))
-    view = torch.from_file(path, shared=True, size=max(offset, 1), dtype=torch.uint8)
-    for tensor, row in zip(tensors, rows, strict=True):
-        if row["bytes"]:
-            flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            view[row["offset"] : row["offset"] + row["bytes"]].copy_(flat)
     return rows
 
 
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A dense tensor of this machine's memory whose bytes are its values."""
+    if tensor.device.type != "cpu":
+        tensor = tensor.detach().cpu()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+    return tensor
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last one in memory."""
+    sizes = list(tensor.shape)
+    if 0 in sizes:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(sizes, _stride(tensor), strict=True))
+
+
 def read_tensors(path: str, rows: "Sequence[dict[str, Any]]", device: str = "cpu") -> "list[torch.Tensor]":
-    """The tensors that `write_tensors` wrote, as private copies with the strides they had."""
-    total = max((row["offset"] + row["bytes"] for row in rows), default=0)
+    """The tensors that `write_tensors` wrote, as private copies with the strides they had.
+
+    Raises ValueError where the file or a row is not what `write_tensors` makes.
+    """
+    if os.path.islink(path) or not os.path.isfile(path):
+        raise ValueError("it is no regular file")
+    total = os.path.getsize(path)
     view = torch.from_file(path, shared=False, size=max(total, 1), dtype=torch.uint8)
-    return [_read(view, row, device) for row in rows]
+    return [_read(view, row, total).to(device) for row in rows]
 
 
-def _read(view: torch.Tensor, row: "dict[str, Any]", device: str) -> torch.Tensor:
+def _read(view: torch.Tensor, row: "dict[str, Any]", total: int) -> torch.Tensor:
     dtype = getattr(torch, row["dtype"])
-    raw = view[row["offset"] : row["offset"] + row["bytes"]].clone()
-    tensor = raw.view(dtype).reshape(row["shape"])
-    return with_stride(tensor, row["stride"]).to(device)
-
-
-def with_stride(tensor: torch.Tensor, stride: "Sequence[int]") -> torch.Tensor:
-    """The same values with the given strides; a stride of 0 becomes an expanded dimension again."""
-    if list(tensor.stride()) == list(stride):
-        return tensor
-    for dimension, step in enumerate(stride):
-        if step == 0 and tensor.shape[dimension] > 1:
-            narrow = tensor.narrow(dimension, 0, 1)
-            inner = [*stride[:dimension], 1, *stride[dimension + 1 :]]
-            return with_stride(narrow.contiguous(), inner).expand(tensor.shape)
-    result = torch.empty_strided(tensor.shape, tuple(stride), dtype=tensor.dtype)
-    return result.copy_(tensor)
+    start, size = row["offset"], row["bytes"]
+    shape, stride = [*map(int, row["shape"])], [*map(int, row["stride"])]
+    span = 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    fits = 0 <= start <= total and 0 <= size <= total - start and min([0, *shape, *stride]) >= 0
+    if not fits or size != span * torch.empty((), dtype=dtype).element_size():
+        raise ValueError("a tensor lies outside of it")
+    raw = view[start : start + size].clone().view(dtype)
+    return raw.as_strided(shape, stride)

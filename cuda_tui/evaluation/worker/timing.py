@@ -1,7 +1,8 @@
 """Time single calls in this process. The clock and the collector are bound before any user code is loaded.
 
-One element of every floating input is rewritten before each call, outside the timed span, so that no two calls of a
-slice see the same content and a result kept from an earlier call is a wrong result.
+One element of every floating input, at another place each time, is rewritten before each call, outside the timed
+span, so that no two calls see the same content and a result kept from an earlier call is a wrong result. Where no
+input is floating, two elements change places instead.
 """
 
 import contextlib
@@ -14,8 +15,10 @@ from typing import Any
 
 import torch
 
-_clock = time.perf_counter_ns
+_clock, _cpu_clock = time.perf_counter_ns, time.process_time_ns
 _collector_off, _collector_on = gc.disable, gc.enable
+_Tensor = torch._C.TensorBase  # its methods cannot be replaced by the candidate, those of torch.Tensor can
+_fill, _item, _at = _Tensor.fill_, _Tensor.item, _Tensor.__getitem__
 
 
 def settle(threads: int, cpu: "int | None") -> None:
@@ -43,43 +46,74 @@ def _keep_freed_memory() -> None:
         libc.mallopt(top_pad, 64 << 20)
 
 
+class Change:
+    """How one input differs from call to call: which call it is decides the place and the value."""
+
+    def __init__(self, tensor: torch.Tensor, share: float) -> None:
+        self._tensor = tensor.data  # written to without a change of its version
+        self._first = int(share * tensor.numel())
+        self._floating = tensor.is_floating_point()
+        self._undo: list[tuple[torch.Tensor, Any]] = []
+
+    def apply(self, number: int) -> None:
+        """Bring the input to the state that call `number` sees; what the last call changed is put back first."""
+        for cell, value in self._undo:
+            _fill(cell, value)
+        size, shape = self._tensor.numel(), self._tensor.shape
+        place = (self._first + number * 2654435761) % size
+        cell = _at(self._tensor, unravel(place, shape))
+        value = _item(cell)
+        self._undo = [(cell, value)]
+        if self._floating:
+            _fill(cell, perturbed(value, number))
+        else:
+            other = _at(self._tensor, unravel((place + 1 + number % (size - 1)) % size, shape))
+            self._undo.append((other, _item(other)))
+            _fill(cell, self._undo[1][1])
+            _fill(other, value)
+
+
+def changes(tensors: "list[torch.Tensor]", shares: "list[float | None]") -> "list[Change]":
+    """A change for each input that has a share: where, as a part of its length, the first call's element lies."""
+    return [Change(tensor, share) for tensor, share in zip(tensors, shares, strict=True) if share is not None]
+
+
 class Timer:
     """Calls a model over one set of inputs, again and again."""
 
     def __init__(self, call: "Callable[..., Any]", args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> None:
         self._call, self._args, self._kwargs = call, args, kwargs
-        self._cells: list[tuple[torch.Tensor, float]] = []
+        self._changes: list[Change] = []
         self.last: Any = None
 
-    def watch(self, tensors: "list[torch.Tensor]", positions: "list[int]") -> None:
-        """Which element of each floating input changes from call to call. What exists now is collected and frozen."""
+    def watch(self, tensors: "list[torch.Tensor]", shares: "list[float | None]") -> None:
+        """Which inputs change from call to call. What exists now is collected and frozen."""
         gc.collect()
         gc.freeze()
-        self._cells = []
-        for tensor, position in zip(tensors, positions, strict=True):
-            if tensor.is_floating_point() and tensor.numel():
-                cell = tensor.data[unravel(position, tensor.shape)]
-                self._cells.append((cell, float(cell)))
+        self._changes = changes(tensors, shares)
 
     def slice(self, calls: int, salt: int) -> "dict[str, Any]":
-        """Nanoseconds of each call, and of the whole slice with the rewriting between calls."""
+        """Nanoseconds of each call by wall and by processor time, and of the slice with the rewriting between calls."""
         spans: list[int] = []
-        call, args, kwargs, cells = self._call, self._args, self._kwargs, self._cells
+        busy: list[int] = []
+        call, args, kwargs, changing = self._call, self._args, self._kwargs, self._changes
         _collector_off()
         try:
             with torch.no_grad():
                 began = _clock()
                 for number in range(calls):
-                    for cell, base in cells:
-                        cell.fill_(perturbed(base, salt + number))
+                    for change in changing:
+                        change.apply(salt + number)
+                    cpu_start = _cpu_clock()
                     start = _clock()
                     last = call(*args, **kwargs)
                     spans.append(_clock() - start)
+                    busy.append(_cpu_clock() - cpu_start)
                 total = _clock() - began
         finally:
             _collector_on()
         self.last = last
-        return {"spans_ns": spans, "total_ns": total}
+        return {"spans_ns": spans, "busy_ns": busy, "total_ns": total}
 
 
 def perturbed(base: float, number: int) -> float:

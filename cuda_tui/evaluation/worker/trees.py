@@ -25,11 +25,15 @@ class Leaves:
     values: "dict[str, str]" = dataclasses.field(default_factory=dict)
     opaque: "dict[str, str]" = dataclasses.field(default_factory=dict)
     plan: Plan = dataclasses.field(default_factory=dict)
+    numbers: bool = False
 
 
-def flatten(tree: Any, root: str = "out") -> Leaves:
-    """Walk a structure. The plan rebuilds it through `unflatten`; two plans are equal when the structures are."""
-    leaves = Leaves()
+def flatten(tree: Any, root: str = "out", *, numbers: bool = False) -> Leaves:
+    """Walk a structure. The plan rebuilds it through `unflatten`; two plans are equal when the structures are.
+
+    With `numbers` a plain float (a loss after `.item()`) is a leaf like a tensor, to be compared with a tolerance.
+    """
+    leaves = Leaves(numbers=numbers)
     leaves.plan = _walk(tree, root, leaves)
     return leaves
 
@@ -39,6 +43,10 @@ def _walk(tree: Any, path: str, leaves: Leaves) -> Plan:
         leaves.tensors.append(tree)
         leaves.paths.append(path)
         return {"kind": "tensor", "index": len(leaves.tensors) - 1}
+    if leaves.numbers and type(tree) is float:
+        leaves.tensors.append(torch.tensor(tree, dtype=torch.float32))
+        leaves.paths.append(path)
+        return {"kind": "number", "type": "float"}
     if isinstance(tree, PLAIN):
         leaves.values[path] = repr(tree)
         plain = tree if isinstance(tree, (bool, int, str, type(None))) else None

@@ -11,6 +11,7 @@ import platform
 import signal
 import socket
 import sys
+import sysconfig
 import traceback
 from typing import Any
 
@@ -23,6 +24,9 @@ KINDS = ("oracle", "candidate")
 def serve(control_fd: int) -> None:
     """Serve until the controller is gone. Ends all workers with it: each asked to die with its parent."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    # Where no pid namespace ends them, processes that a worker leaves behind become ours, and we end them.
+    isolate.adopt_orphans()
+    workers: set[int] = set()
     control = socket.socket(fileno=control_fd)
     try:
         versions = _import_torch()
@@ -36,9 +40,16 @@ def serve(control_fd: int) -> None:
         except OSError:
             packet, descriptors = b"", []
         if not packet:
+            _end_children(set())
             os._exit(0)
         request = json.loads(packet)
-        answer = _fork(control, request, descriptors[0]) if request["op"] == "fork" else _reap(request["pid"])
+        if request["op"] == "fork":
+            answer = _fork(control, request, descriptors[0])
+            workers.add(answer["pid"])
+        else:
+            workers.discard(request["pid"])
+            answer = _reap(request["pid"])
+            _end_children(workers)
         control.send(json.dumps(answer).encode())
 
 
@@ -112,19 +123,32 @@ def serve_requests(channel: Channel, service: Any) -> None:
 def failure(error: BaseException, during: str) -> "dict[str, Any]":
     """An exception as data: its type, message and the innermost frames, as text."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = next((f for f in reversed(frames) if "cuda_tui/evaluation/worker" not in f.filename), None)
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    place = _place(error, frames)
+    # Only our own exceptions carry one of the report's codes; others use the name for anything.
+    code = getattr(error, "code", None) if type(error).__module__.startswith(f"{__package__}.") else None
     return {
         "error": {
             "type": type(error).__name__,
             "message": str(error)[:4000],
             "during": during,
-            "file": place.filename if place else None,
-            "line": place.lineno if place else None,
+            "file": place[0],
+            "line": place[1],
             "traceback": text[-8000:],
-            "code": getattr(error, "code", None),
+            "code": code,
         }
     }
+
+
+def _place(error: BaseException, frames: "traceback.StackSummary") -> "tuple[str | None, int | None]":
+    """File and line of the innermost frame in the user's code, else of the innermost one that is not ours."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno
+    others = [frame for frame in reversed(frames) if "cuda_tui/evaluation/worker" not in frame.filename]
+    libraries = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+    users = [frame for frame in others if not frame.filename.startswith((*libraries, "<frozen"))]
+    chosen = next(iter([*users, *others]), None)
+    return (chosen.filename, chosen.lineno) if chosen else (None, None)
 
 
 def _reap(pid: int) -> "dict[str, Any]":
@@ -136,3 +160,13 @@ def _reap(pid: int) -> "dict[str, Any]":
         return {"status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
     except ChildProcessError:
         return {"status": None}
+
+
+def _end_children(keep: "set[int]") -> None:
+    """Kill and collect every child but these: orphans of workers that have ended, as long as new ones appear."""
+    while strangers := [pid for pid in isolate.children() if pid not in keep]:
+        for pid in strangers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)

@@ -136,7 +136,7 @@ def _notice(block: NoticeBlock) -> Content:
 
 def call_subject(call: ToolCall) -> str:
     """What a call is about, in a few words: its path, command or first argument."""
-    for name in ("path", "file", "command", "pattern", "query", "subject", "commit", "text", "message"):
+    for name in ("path", "file", "command", "pattern", "query", "subject", "commit", "text", "message", "summary"):
         value = call.arguments.get(name)
         if isinstance(value, str) and value:
             return visible(shortened(value, 160))
@@ -150,7 +150,7 @@ def _tool(block: ToolBlock, *, unfolded: bool) -> Content:
     if block.diff or (block.result and isinstance(block.result.details, ChangeDetails)):
         change = block.result.details if block.result else None
         added, removed = diffs.counts(change.diff if isinstance(change, ChangeDetails) else block.diff)
-        tail.append(f"+{added}\u00a0-{removed}")
+        tail.append(f"+{added}/-{removed}")
     if block.status in (ToolStatus.ASKED, ToolStatus.REJECTED, ToolStatus.INTERRUPTED):
         tail.append(block.status.value)
     if block.edited:
@@ -191,7 +191,7 @@ def _details(result: ToolResult) -> Content | None:
         case ReadDetails(text=text):
             return Content.styled(f"{len(text.splitlines())} lines", "$text-muted")
         case ReportDetails(report=report):
-            return Content.styled(visible(report.message), "$text-muted")
+            return Content.styled(verdict_word(report), verdict_style(report))
         case ProfileDetails(profile=profile):
             return Content.styled(f"{len(profile.rows)} rows, {time_us(profile.total_us)} a call", "$text-muted")
         case ChangeDetails() if not result.is_error:

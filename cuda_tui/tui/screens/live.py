@@ -33,6 +33,7 @@ class LiveScreen(SessionScreen):
         self.feed = feed
         self._editor = shlex.split(editor)
         self._monotonic = monotonic
+        self._finished = False
 
     def compose_below(self) -> ComposeResult:
         """The panel for approvals, hidden, and the composer."""
@@ -86,6 +87,8 @@ class LiveScreen(SessionScreen):
             self._rules(name, argument)
         elif name == "tab":
             self._tab(argument)
+        elif name == "unfold":
+            self.action_unfold()
         elif name == "theme":
             app.change_theme(argument)
         elif name == "export":
@@ -132,8 +135,14 @@ class LiveScreen(SessionScreen):
         return True
 
     async def finish(self) -> None:
-        """Stop the session and everything that it started."""
-        await self.feed.source.close()
+        """Stop the session and everything that it started; once is enough."""
+        if not self._finished:
+            self._finished = True
+            await self.feed.source.close()
+
+    async def on_unmount(self) -> None:
+        """However the screen goes away, a crash of the app included, nothing is left running."""
+        await self.finish()
 
     # ---- approvals
 

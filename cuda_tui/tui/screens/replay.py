@@ -60,9 +60,9 @@ class ReplayScreen(SessionScreen):
             marks=playback.verdicts,
         )
 
-    def watch_state(self, state: State) -> None:
+    def watch_state(self, before: State, state: State) -> None:
         """Also show a question that waits at this position."""
-        super().watch_state(state)
+        super().watch_state(before, state)
         if not self.is_mounted:
             return
         panel = self.query_one(ApprovalPanel)

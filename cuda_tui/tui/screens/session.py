@@ -1,5 +1,6 @@
 """The screen of a session, live or replayed: transcript, evidence, and what lies below them."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -18,6 +19,16 @@ from cuda_tui.tui.widgets.transcript import Transcript
 
 REFRESH_S = 0.075  # what arrives in between is drawn together
 TALK: Tab = ("talk", "Session", "Sess")
+
+
+# What each tab shows; it keeps its identity while nothing in it changes.
+_SLICES: dict[str, Callable[[State], object]] = {
+    "compile": lambda state: state.build,
+    "correctness": lambda state: state.candidates,
+    "speedup": lambda state: state.candidates,
+    "kernels": lambda state: state.profiles,
+    "diff": lambda state: state.diff,
+}
 
 
 class SessionScreen(Screen[None]):
@@ -66,13 +77,20 @@ class SessionScreen(Screen[None]):
             status.now = now
             self.query_one(Evidence).now = now
 
-    def watch_state(self, state: State) -> None:
-        """Hand each widget its slice."""
+    def watch_state(self, before: State, state: State) -> None:
+        """Hand each widget its slice, and mark the tabs that have news."""
         if not self.is_mounted:
             return
+        news = {tab for tab, slice_of in _SLICES.items() if slice_of(before) is not slice_of(state)}
+        in_view = {self.pane, self.query_one(Evidence).active} if self.has_class("-wide") else {self.pane}
+        self._mark((self.query_one("#all-tabs", TabStrip).marked | news) - in_view)
         self.query_one(Transcript).state = state
         self.query_one(Evidence).state = state
         self.query_one(StatusLine).state = state
+
+    def _mark(self, tabs: frozenset[str]) -> None:
+        for strip in self.query(TabStrip):
+            strip.marked = tabs
 
     def watch_pane(self, pane: str) -> None:
         """Show a tab; in a narrow window it takes the transcript's place."""
@@ -82,6 +100,7 @@ class SessionScreen(Screen[None]):
         self.set_class(pane != "talk", "-evidence")
         if pane != "talk":
             self.query_one(Evidence).active = pane
+        self._mark(self.query_one("#all-tabs", TabStrip).marked - {pane})
 
     def on_tab_strip_picked(self, event: TabStrip.Picked) -> None:
         """A tab was clicked."""

@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 from cuda_tui.agent.runner import Opening
 from cuda_tui.session.listing import Summary
 from cuda_tui.tui.render.table import Cell, Column, table
-from cuda_tui.tui.render.text import plain
+from cuda_tui.tui.render.text import plain, shortened
 from cuda_tui.tui.render.units import times
 
 _COLUMNS = (
@@ -96,6 +96,8 @@ class StartScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """The first thing to type is the file."""
+        for field in self.query(Input):
+            field.cursor_blink = False
         self.query_one("#file", Input).focus()
         self._fill()
 
@@ -155,7 +157,7 @@ class StartScreen(Screen[None]):
 def _row(item: Summary) -> list[Cell]:
     when = item.started_at or item.modified_at
     if item.problem:
-        ended: Cell = Content.styled(plain(item.problem), "$text-error")
+        ended: Cell = Content.styled(shortened(plain(item.problem), 30), "$text-error")
     else:
         ended = Content.styled(item.outcome.value if item.outcome else "interrupted", "$text-muted")
     best = Content.styled(times(item.best_ratio), "bold $text-success") if item.best_ratio else Content("–")

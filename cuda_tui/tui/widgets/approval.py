@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -20,7 +21,8 @@ from cuda_tui.tui.widgets.code import DiffView, TextView
 from cuda_tui.tui.widgets.lines import LineView
 
 IGNORE_KEYS_S = 0.5  # keys meant for what was there before do not answer
-TYPING_S = 1.0  # while the person types, the panel waits for the focus
+FURNITURE = 9  # rows of the panel that are not the body, at most
+TYPING_S = 1.0  # while the person types, the panel waits
 
 
 class ApprovalPanel(Vertical):
@@ -49,10 +51,17 @@ class ApprovalPanel(Vertical):
     ApprovalPanel > .head { height: auto; max-height: 3; padding: 0 1; }
     ApprovalPanel > LineView { height: 1fr; min-height: 1; padding: 0 1; background: $background; }
     ApprovalPanel > .facts { height: auto; max-height: 3; padding: 0 1; }
-    ApprovalPanel Input { height: 1; border: none; padding: 0 1; display: none; background: $panel; }
+    ApprovalPanel Input, ApprovalPanel Input:focus { height: 1; border: none; padding: 0 1; background: $panel; }
+    ApprovalPanel Input { display: none; }
     ApprovalPanel.-reason Input { display: block; }
     ApprovalPanel Horizontal { height: 1; }
     ApprovalPanel Button { min-width: 6; width: auto; padding: 0; margin: 0 1 0 0; }
+    ApprovalPanel Button, ApprovalPanel Button:hover { background: $panel-lighten-1; color: $text; text-style: none; }
+    ApprovalPanel #reject { color: $text-error; }
+    ApprovalPanel #approve { color: $text-success; }
+    ApprovalPanel Button:focus { background: $foreground; color: $background; text-style: bold; }
+    ApprovalPanel #reject:focus { background: $text-error; color: $background; }
+    ApprovalPanel #approve:focus { background: $text-success; color: $background; }
     ApprovalPanel.-early Button { text-opacity: 60%; }
     """
 
@@ -85,10 +94,10 @@ class ApprovalPanel(Vertical):
         yield DiffView(id="approval-diff")
         yield TextView(id="approval-command")
         yield self._facts
-        yield Input(placeholder="Reason for the model (Enter rejects, Esc goes back)", compact=True)
+        yield Input(placeholder="Reason for the model (Enter rejects, Esc goes back)")
         with Horizontal():
-            yield Button("Reject r", id="reject", compact=True, variant="error")
-            yield Button("Approve a", id="approve", compact=True, variant="success")
+            yield Button("Reject r", id="reject", compact=True)
+            yield Button("Approve a", id="approve", compact=True)
             yield Button("Edit e", id="edit", compact=True)
             yield Button("All A", id="all", compact=True)
 
@@ -101,8 +110,7 @@ class ApprovalPanel(Vertical):
     async def decide(self, asked: ApprovalAsked) -> ApprovalGiven:
         """Show the question and wait for the answer; a cancelled wait closes the panel."""
         self._answer = asyncio.get_running_loop().create_future()
-        self.show(asked)
-        self._take_focus()
+        self._come_up(asked)
         try:
             return await self._answer
         finally:
@@ -125,6 +133,8 @@ class ApprovalPanel(Vertical):
             diff.diff = asked.diff
         else:
             command.show(asked.command or repr(asked.call.arguments), language="bash" if asked.command else "text")
+        body: LineView = diff if asked.diff else command
+        self.styles.max_height = max(8, body.rows_at(self.app.size.width - 4) + FURNITURE)
         for button in self.query(Button):
             button.disabled = bool(note)
         self.set_timer(IGNORE_KEYS_S, lambda: self.remove_class("-early"))
@@ -140,18 +150,18 @@ class ApprovalPanel(Vertical):
 
     @property
     def asking(self) -> bool:
-        """Whether a question waits for the person."""
-        return self._answer is not None
+        """Whether a question is shown and waits for the person."""
+        return self._answer is not None and self._asked is not None
 
-    def _take_focus(self) -> None:
-        """Focus "reject", as soon as the person does not type elsewhere."""
-        if self._asked is None:
+    def _come_up(self, asked: ApprovalAsked) -> None:
+        """Show the question with the focus on "reject", as soon as the person does not type elsewhere."""
+        if self._answer is None:
             return
         wait = self._typed_at + TYPING_S - self._monotonic()
         if wait > 0:
-            self.set_timer(wait, self._take_focus)
+            self.set_timer(wait, partial(self._come_up, asked))
             return
-        self._opened_at = self._monotonic()
+        self.show(asked)
         self.query_one("#reject", Button).focus()
 
     # ---- the answer
@@ -216,7 +226,7 @@ def _head(asked: ApprovalAsked) -> Content:
     tail = ""
     if asked.diff:
         added, removed = counts(asked.diff)
-        tail = f"  +{added}\u00a0-{removed}"
+        tail = f"  +{added}/-{removed}"
     subject = "" if asked.command else f" {call_subject(asked.call)}"
     return Content.assemble(
         ("Approve? ", "bold $text-warning"),

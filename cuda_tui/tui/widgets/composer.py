@@ -36,6 +36,7 @@ class Composer(TextArea):
 
     def __init__(self, *, id: str | None = None, placeholder: str = "") -> None:
         super().__init__(id=id, placeholder=placeholder, show_line_numbers=False, soft_wrap=True, compact=False)
+        self.cursor_blink = False
         self._pastes: dict[str, str] = {}
         self._sent: list[str] = []
         self._at = 0

@@ -56,6 +56,8 @@ class LineView(ScrollView, can_focus=True):
 
     def reflow(self, *, follow: bool = False) -> None:
         """Lay all lines out again; stay at the end if the end was in view and `follow` is set."""
+        if self.scrollable_content_region.width == 0:
+            return  # not laid out yet; `on_resize` comes
         at_end = self.is_vertical_scroll_end
         width = max(8, self.scrollable_content_region.width - self.gutter_width)
         self._rows = [row for index in range(self.line_count()) for row in _wrapped(index, self.plain(index), width)]
@@ -67,6 +69,15 @@ class LineView(ScrollView, can_focus=True):
     def on_resize(self) -> None:
         """Wrap for the new width."""
         self.reflow(follow=True)
+
+    def on_show(self) -> None:
+        """Lay out what came while this was hidden."""
+        self.reflow(follow=True)
+
+    def rows_at(self, width: int) -> int:
+        """How many rows the lines take in `width` cells."""
+        room = max(8, width - self.gutter_width)
+        return sum(len(_wrapped(index, self.plain(index), room)) for index in range(self.line_count()))
 
     def render_line(self, y: int) -> Strip:
         """One row of the view, `y` from its top."""

@@ -41,7 +41,7 @@ class TabStrip(Widget):
         )
 
     def render(self) -> Content:
-        """The titles; a dot marks a tab with news."""
+        """The titles; those with news since they were last in view stand out."""
         parts: list[Content] = []
         for (tab, _, _), label in zip(self._tabs, self._labels(), strict=True):
             if tab == self.active:

@@ -1,8 +1,11 @@
 """Real builds with the machine's compilers. The precompiled header is shared, as objects of copies are."""
 
+import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cuda_tui import process
-from cuda_tui.errors import UsageError
+from cuda_tui.errors import InfrastructureError, UsageError
 from cuda_tui.evaluation.build import vectorisation
 from cuda_tui.evaluation.build.build import Builder, build
 from cuda_tui.evaluation.build.plan import BuildOptions
@@ -107,7 +110,7 @@ def test_operator_builds_loads_and_keeps_nan_and_infinity(workspace: Workspace, 
     report = built(workspace, builder)
     assert report.succeeded
     assert report.library is not None
-    assert report.library_sha256 is not None
+    assert hashlib.sha256((workspace.root / report.library).read_bytes()).hexdigest() == report.library_sha256
     script = """
 import torch, cuda_extension
 x = torch.randn(1003); x[0], x[1], x[2] = float("nan"), float("inf"), -100.0
@@ -281,3 +284,68 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
     assert any("full torch headers" in line for line in lines)
     script = "import cuda_extension; print(cuda_extension.twice(21))"
     assert python(script, cwd=workspace.root, CUDA_TUI_LIBRARY=str(workspace.root / report.library)) == "42\n"
+
+
+def test_object_planted_in_the_workspace_is_not_linked(workspace: Workspace, builder: Builder, build_dir: Path) -> None:
+    """The agent's shell can write below .cuda-tui; builds that count keep their objects elsewhere."""
+    workspace.write("kernels/planted.cpp", "int planted() { return 7; }\n")
+    built(workspace, builder)
+    (honest,) = (build_dir / "objects").glob("planted-*.o")
+    shutil.rmtree(build_dir / "libraries")
+    planted = workspace.root / ".cuda-tui" / "build" / "objects"
+    planted.mkdir(parents=True)
+    (planted / honest.name).write_bytes(b"not what was compiled")
+    assert built(workspace, builder).succeeded
+
+
+def with_compiler(builder: Builder, script: Path, text: str) -> Builder:
+    script.write_text(text, encoding="ascii")
+    script.chmod(0o755)
+    options = BuildOptions(build_dir=builder.options.build_dir, cxx=str(script))
+    return Builder(python=builder.python, env=builder.env, run=builder.run, options=options)
+
+
+def test_compiler_killed_for_memory_is_no_error_of_the_code(
+    workspace: Workspace, builder: Builder, tmp_path: Path
+) -> None:
+    workspace.write("kernels/large.cpp", "int large() { return 1; }\n")
+    text = "#!/bin/sh\necho 'g++: fatal error: Killed signal terminated program cc1plus'\nexit 1\n"
+    lines: list[str] = []
+    with pytest.raises(InfrastructureError, match="too little memory"):
+        built(workspace, with_compiler(builder, tmp_path / "g++", text), lines.append)
+    assert "a compiler was killed for memory with 1 at once" in lines
+
+
+def test_build_after_a_killed_build_starts_at_once_and_says_so(
+    workspace: Workspace, builder: Builder, tmp_path: Path, build_dir: Path
+) -> None:
+    workspace.write("kernels/slow.cpp", "int slow() { return 1; }\n")
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    stub = tmp_path / "g++"
+    stub.write_text(f"#!/bin/sh\necho now >{started}\nexec sleep 60\n", encoding="ascii")
+    stub.chmod(0o755)
+    script = f"""
+import os, sys
+from pathlib import Path
+from cuda_tui import process
+from cuda_tui.evaluation.build.build import Builder, build
+from cuda_tui.evaluation.build.plan import BuildOptions
+from cuda_tui.workspace.workspace import Workspace
+options = BuildOptions(build_dir={str(build_dir)!r}, cxx={str(stub)!r})
+builder = Builder(python=sys.executable, env=dict(os.environ), run=process.run, options=options)
+build(Workspace.open(Path({str(workspace.root)!r})), builder=builder, on_progress=lambda line: None)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", script])
+    started.read_text()  # returns when the compiler runs
+    orphans = process.descendants(holder.pid)
+    holder.kill()
+    holder.wait()
+    try:
+        lines: list[str] = []
+        assert built(workspace, builder, lines.append).succeeded
+        assert [line for line in lines if "stale" in line] == [f"cleared the stale build marker of pid {holder.pid}"]
+    finally:
+        for orphan in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(orphan, signal.SIGKILL)

@@ -1,0 +1,76 @@
+"""What a candidate must leave as it found it: functions of torch and of the clock, and torch's global switches."""
+
+import builtins
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional
+import torch.testing
+
+_PLACES: "dict[str, Any]" = {
+    "torch": torch,
+    "torch.Tensor": torch.Tensor,
+    "torch.nn.Module": torch.nn.Module,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.testing": torch.testing,
+    "torch.cuda.Event": torch.cuda.Event,
+    "time": time,
+    "json": json,
+    "os": os,
+    "builtins": builtins,
+}
+
+
+def switches() -> "dict[str, str]":
+    """The global settings that change what an operator computes or how fast."""
+    found = {
+        "default dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "flush denormal": _flushes_denormals(),
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "mkldnn.enabled": torch.backends.mkldnn.enabled,
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "function modes": torch._C._len_torch_function_stack(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+    }
+    return {name: str(value) for name, value in found.items()}
+
+
+def _flushes_denormals() -> bool:
+    """Whether this thread treats the smallest numbers as zero."""
+    return float(torch.tensor(1e-310, dtype=torch.float64) * torch.tensor(1.0, dtype=torch.float64)) == 0.0
+
+
+class Snapshot:
+    """Functions by identity, switches by value, as they are when it is made."""
+
+    def __init__(self) -> None:
+        self._functions = dict(_functions())
+        self._switches = switches()
+
+    def changes(self) -> "dict[str, list[str]]":
+        """What differs now: `functions` that are others, `switches` as "name: before to after"."""
+        now = dict(_functions())
+        after = switches()
+        return {
+            "functions": [name for name, found in self._functions.items() if now.get(name) is not found],
+            "switches": [
+                f"{name}: {before} to {after[name]}" for name, before in self._switches.items() if after[name] != before
+            ],
+        }
+
+
+def _functions() -> "Iterator[tuple[str, Any]]":
+    for place, owner in _PLACES.items():
+        with contextlib.suppress(TypeError):
+            for name, value in vars(owner).items():
+                if callable(value) or isinstance(value, property):
+                    yield f"{place}.{name}", value

@@ -1,0 +1,182 @@
+"""Whole headless runs as processes: what is printed, how they end, and what a signal leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuda_tui.cli.wiring import auto_refusal
+from cuda_tui.events import Outcome, SessionEnded, SessionResumed, ToolFinished
+from cuda_tui.sandbox.rung import detect
+from cuda_tui.session.log import INTERRUPTED, read_log
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(auto_refusal(detect())), reason="no sandbox on this machine: auto mode is refused"),
+]
+MODEL = """
+import os, torch
+print(dict(os.environ))
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + x
+def get_inputs():
+    return [torch.randn(4, 8)]
+"""
+SLEEP = "61.5"  # seconds; also how the tests recognise their own sleepers
+
+
+@dataclass
+class Run:
+    """A folder with a model, and the program started in it."""
+
+    folder: Path
+    environ: dict[str, str]
+
+    def script(self, *replies: dict[str, Any]) -> str:
+        path = self.folder / "script.json"
+        path.write_text(json.dumps(replies))
+        return f"scripted:{path}"
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "cuda_tui.cli.main", *arguments]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def finish(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=200)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    @property
+    def log(self) -> Path:
+        (path,) = (self.folder / "state" / "cuda-tui" / "sessions").glob("*.jsonl")
+        return path
+
+    def events(self) -> list[Any]:
+        return [entry.event for entry in read_log(self.log).entries]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "model.py").write_text(MODEL)
+    folders = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("STATE", "DATA", "CONFIG", "CACHE")}
+    return Run(tmp_path, {**os.environ, **folders, "PROVIDER_API_KEY": "canary-123", "CUDA_TUI_DEVICE": "cpu"})
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"text": f"Now {name}.", "tool_calls": [{"id": "", "name": name, "arguments": arguments}]}
+
+
+def optimize(model: str, *more: str) -> tuple[str, ...]:
+    return ("optimize", "model.py", "--headless", "--approve", "auto", "--model", model, *more)
+
+
+def sleepers() -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"sleep\0{SLEEP}".encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_run_prints_lines_for_a_person_and_leaks_no_key(run: Run) -> None:
+    model = run.script(
+        call("write", path="kernels/a.txt", content="one\n"),
+        call("shell", command="env; echo canary-123 | rev"),
+        call("finish", summary="Nothing gained."),
+    )
+    done = run.finish(*optimize(model))
+    assert done.returncode == 0, done.stderr
+    assert "> write kernels/a.txt" in done.stdout
+    assert "done: Nothing gained." in done.stdout
+    assert "no candidate measured faster" in done.stdout
+    assert str(run.log) in done.stdout
+    for path in [run.log, *(run.folder / "data").rglob("*"), *(run.folder / "state").rglob("*")]:
+        if path.is_file():
+            assert b"canary-123" not in path.read_bytes(), path
+
+
+def test_json_is_one_object_a_line_with_transient_events_marked(run: Run) -> None:
+    done = run.finish(*optimize(run.script(call("list"), call("finish", summary="ok")), "--json"))
+    assert done.returncode == 0, done.stderr
+    objects = [json.loads(line) for line in done.stdout.splitlines()]
+    durable = [item for item in objects if not item.get("transient")]
+    assert [item["seq"] for item in durable] == list(range(len(durable)))
+    assert durable[-1]["event"]["kind"] == "session_ended"
+    assert {item["event"]["kind"] for item in objects if item.get("transient")} >= {"text_streamed", "call_streamed"}
+
+
+def test_budget_that_runs_out_ends_with_three(run: Run) -> None:
+    done = run.finish(*optimize(run.script(*[call("list")] * 3), "--turns", "2"))
+    assert done.returncode == 3
+    assert "budget" in done.stdout
+
+
+def test_provider_that_fails_for_good_ends_with_two(run: Run) -> None:
+    assert run.finish(*optimize(run.script({"error": "401: bad key"}))).returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_closes_the_open_call_and_leaves_no_process(run: Run, number: signal.Signals) -> None:
+    process = run.start(*optimize(run.script(call("shell", command=f"setsid sleep {SLEEP} & sleep {SLEEP}"))))
+    wait_for(sleepers, process)
+    begun = time.monotonic()
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert time.monotonic() - begun < 5
+    assert process.returncode == 3
+    assert sleepers() == []
+    events = run.events()
+    (finished,) = [event for event in events if isinstance(event, ToolFinished)]
+    assert finished.result.is_error
+    assert isinstance(events[-1], SessionEnded)
+    assert events[-1].outcome is Outcome.CANCELLED
+
+
+def test_killed_run_resumes_with_its_open_call_interrupted(run: Run) -> None:
+    process = run.start(*optimize(run.script(call("shell", command=f"sleep {SLEEP}"))))
+    wait_for(sleepers, process)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 3
+    while sleepers() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sleepers() == []
+    model = run.script(call("list"), call("finish", summary="recovered"))
+    done = run.finish("resume", "--headless", "--approve", "auto", "--model", model)
+    assert done.returncode == 0, done.stderr
+    events = run.events()
+    assert any(isinstance(event, SessionResumed) for event in events)
+    assert next(event.result.content for event in events if isinstance(event, ToolFinished)) == INTERRUPTED
+    assert "done: recovered" in done.stdout
+
+
+def test_reference_that_fails_is_one_message_before_any_session(run: Run) -> None:
+    (run.folder / "model.py").write_text(MODEL.replace("torch.tanh(x) + x", "1 / 0"))
+    done = run.finish(*optimize(run.script(call("finish", summary="x"))))
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((run.folder / "state").rglob("*.jsonl"))
