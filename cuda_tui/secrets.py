@@ -94,11 +94,10 @@ def known_providers(environ: Mapping[str, str] | None = None, keys_file: Path | 
     return tuple(f"{name} ({key.place})" for name, key in found if key is not None)
 
 
-def secret_values(environ: Mapping[str, str], more: Iterable[str] = ()) -> tuple[str, ...]:
-    """Values to mask: those of variables whose names say so, and `more`; the longest first. Paths are no secrets."""
-    named = [value for name, value in environ.items() if _SECRET_NAME.search(name) and not value.startswith("/")]
-    values = {value for value in (*named, *more) if len(value) >= SHORTEST}
-    return tuple(sorted(values, key=len, reverse=True))
+def secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Values to mask: those of variables whose names say so. Paths are no secrets."""
+    named = (value for name, value in environ.items() if _SECRET_NAME.search(name) and not value.startswith("/"))
+    return tuple({value for value in named if len(value) >= SHORTEST})
 
 
 class Masker:
@@ -106,6 +105,11 @@ class Masker:
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = tuple(sorted(values, key=len, reverse=True))
+
+    def add(self, value: str) -> None:
+        """Mask one more value from now on."""
+        if len(value) >= SHORTEST and value not in self._values:
+            self._values = tuple(sorted((*self._values, value), key=len, reverse=True))
 
     def __call__(self, text: str) -> str:
         for value in self._values:

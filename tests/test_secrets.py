@@ -48,7 +48,8 @@ def test_known_providers_say_where_and_never_what(tmp_path: Path) -> None:
 
 def test_secrets_are_masked_by_value_the_longest_first() -> None:
     environ = {"A_TOKEN": "abcdefgh", "B_KEY": "abcdefgh-long", "PASSWORD_FILE": "/run/secrets/x", "PATH": "/usr/bin"}
-    mask = Masker(secret_values(environ, ["from-keyring"]))
+    mask = Masker(secret_values(environ))
+    mask.add("from-keyring")
     assert mask("x abcdefgh-long y abcdefgh z from-keyring /run/secrets/x") == (
         "x [secret] y [secret] z [secret] /run/secrets/x"
     )

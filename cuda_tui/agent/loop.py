@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import textwrap
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ _log = logging.getLogger(__name__)
 SAMPLE_EVERY_S = 1.0
 CLOSING_S = 5.0  # the most that a stretch gets to end after its reader went away
 GO_ON = "Go on."
+SUBJECT = 72  # characters of a commit message's first line
 
 
 def _unmasked(text: str) -> str:
@@ -187,7 +189,7 @@ class _Stretch:
             if finished is not None:
                 return Outcome.DONE, finished
             if not reply.tool_calls and not self._loop.control.queued:
-                return Outcome.DONE, _first_line(reply.text)
+                return Outcome.DONE, reply.text.strip().partition("\n")[0]
 
     def _begin(self) -> None:
         """Something must be waiting for an answer."""
@@ -288,10 +290,11 @@ class _Stretch:
 
 def step_message(reply: AssistantReply) -> str:
     """A commit message for a reply's changes: what the model said first, else which files it wrote."""
-    said = _first_line(reply.text)
+    said = next((line.strip() for line in reply.text.splitlines() if line.strip()), "")
     paths = dict.fromkeys(str(call.arguments["path"]) for call in reply.tool_calls if "path" in call.arguments)
-    return (said or "Change " + (", ".join(paths) or "files"))[:200]
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if not said:
+        return f"Change {', '.join(paths)}"[:SUBJECT] if paths else "Notes"
+    if len(said) <= SUBJECT:
+        return said
+    subject = textwrap.shorten(said, SUBJECT, placeholder=" ...")
+    return f"{subject}\n\n{textwrap.fill(said, SUBJECT)}"

@@ -74,9 +74,7 @@ class Axes:
         if any(0 in value.shape for value in self._values):
             raise Unfusible("an empty tensor")
         self._factors: dict[Place, list[int]] = {
-            (value, dim): [size] if size > 1 else []
-            for value in self._values
-            for dim, size in enumerate(value.shape)
+            (value, dim): [size] if size > 1 else [] for value in self._values for dim, size in enumerate(value.shape)
         }
         self._matches = [match for value in self._values for match in _matches(value)]
         self._refine()
@@ -157,7 +155,7 @@ def _cuts(factors: list[int]) -> list[int]:
 
 
 def _matches(value: Value) -> list[Match]:
-    everything = [(value, dim) for dim in range(len(value.shape))]
+    everything: list[Place] = [(value, dim) for dim in range(len(value.shape))]
     match value:
         case Map(args=args):
             return [match for arg in args for match in _aligned(value, arg)]
@@ -172,11 +170,11 @@ def _matches(value: Value) -> list[Match]:
         case Cat(args=args, dim=cut):
             return [([(arg, dim)], [(value, dim)]) for arg in args for dim in range(len(value.shape)) if dim != cut]
         case Gather(arg=arg, index=index, dim=cut):
-            places = [([(index, dim)], [(value, dim)]) for dim in range(len(value.shape))]
-            return places + [([(arg, dim)], [(value, dim)]) for dim in range(len(value.shape)) if dim != cut]
+            alike: list[Match] = [([(index, dim)], [everything[dim]]) for dim in range(len(value.shape))]
+            return alike + [([(arg, dim)], [everything[dim]]) for dim in range(len(value.shape)) if dim != cut]
         case Take(arg=arg, index=index):
-            places = [([(index, dim)], [(value, dim)]) for dim in range(len(index.shape))]
-            return [*places, ([(arg, 1)], [everything[-1]])]
+            rows: list[Match] = [([(index, dim)], [everything[dim]]) for dim in range(len(index.shape))]
+            return [*rows, ([(arg, 1)], [everything[-1]])]
         case _:
             return []
 

@@ -11,7 +11,6 @@ from cuda_tui.autopilot.ir import Unfusible
 from cuda_tui.autopilot.plan import COSTLY, Plan, Result
 from cuda_tui.autopilot.scalar import Literal, Load, Op, Pick, Position, Red, Scalar, below, children
 
-DIALECT = Dialect()
 SCRATCH_LIMIT = 65_536  # elements of one row kept between passes: 256 KiB, inside L2
 
 
@@ -45,6 +44,8 @@ class Writer:
 
 class Nest:
     """Writes the body of a kernel's compute function. `pointer` maps a tensor's name to its pointer."""
+
+    dialect = Dialect()
 
     def __init__(self, plan: Plan, pointer: dict[str, str], tuning: Tuning) -> None:
         self.plan = plan
@@ -258,7 +259,7 @@ class Nest:
         """What computes the scalar from named operands."""
         match scalar:
             case Op(args=args):
-                return expression(scalar, [self.ref(arg, names) for arg in args], DIALECT)
+                return expression(scalar, [self.ref(arg, names) for arg in args], self.dialect)
             case Load():
                 return self._load_text(scalar, names)
             case Position(offset=offset, steps=steps):
@@ -309,11 +310,15 @@ class Nest:
         terms = [self.index(axis) if steps[axis] == 1 else f"{self.index(axis)} * {steps[axis]}" for axis in order]
         for scalar, step, size in dynamic:
             at = self.ref(scalar, names)
-            at = f"inside({at}, {size}, bad)" if checked else at
+            at = self.inside(at, size) if checked else at
             terms.append(at if step == 1 else f"{at} * {step}")
         if offset or not terms:
             terms.append(str(offset))
         return " + ".join(terms).replace("+ -", "- ")
+
+    def inside(self, at: str, size: int) -> str:
+        """An index that was loaded, checked against the dimension it goes into."""
+        return f"inside({at}, {size}, bad)"
 
     def element(self, name: str, strides: dict[Axis, int]) -> str:
         return f"{self.pointer[name]}[{self._sum(0, strides, (), {}, checked=False)}]"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from cuda_tui.autopilot.cpp_nest import Tuning
 from cuda_tui.autopilot.emit_cpp import Kernel, emit_cpp
+from cuda_tui.autopilot.emit_cuda import CUDA_SUPPORT, emit_cuda
 from cuda_tui.autopilot.fuse import Group
 from cuda_tui.autopilot.graph import Graph
 from cuda_tui.autopilot.math_cpp import MATH_HEADER, MATH_TEXT
@@ -22,23 +23,35 @@ class Draft:
 
 
 def write_draft(
-    graph: Graph, groups: tuple[Group, ...], source: Source, *, tuning: dict[str, Tuning] | None = None
+    graph: Graph,
+    groups: tuple[Group, ...],
+    source: Source,
+    *,
+    names_of_groups: dict[str, str] | None = None,
+    tuning: dict[str, Tuning] | None = None,
+    device: str = "cpu",
 ) -> Draft:
-    """Files of the candidate that runs these groups. Groups with the same loops share one kernel."""
-    tuning = tuning or {}
+    """Files of the candidate that runs these groups. Groups with the same loops share one kernel.
+
+    `names_of_groups` and `tuning` are by unit name, "group:OUTPUT".
+    """
     names = variables(graph)
     units = schedule(graph, groups)
     kernels: dict[str, Kernel] = {}
     files: dict[str, str] = {}
     known: dict[str, str] = {}  # text without its own names, to kernel name
+    emit = emit_cuda if device.startswith("cuda") else emit_cpp
     for unit in units:
         if unit.group is None:
             continue
-        name = _unique(kernel_name(graph, unit.group), {kernel.name for kernel in kernels.values()})
-        reuses = reusable(graph, units, unit)
-        chosen = tuning.get(unit.name, Tuning())
-        kernel = emit_cpp(
-            unit.group.plan, name=name, variables=names, about=_about(graph, unit), reuses=reuses, tuning=chosen
+        wanted = (names_of_groups or {}).get(unit.name) or kernel_name(graph, unit.group)
+        kernel = emit(
+            unit.group.plan,
+            name=_unique(wanted, {kernel.name for kernel in kernels.values()}),
+            variables=names,
+            about=_about(graph, unit),
+            reuses=reusable(graph, units, unit),
+            tuning=(tuning or {}).get(unit.name),
         )
         shape = _anonymous(kernel, names)
         if shape in known:
@@ -47,7 +60,7 @@ def write_draft(
         kernels[unit.name] = kernel
         files |= kernel.files
     if kernels:
-        files[MATH_HEADER] = MATH_TEXT
+        files |= CUDA_SUPPORT if device.startswith("cuda") else {MATH_HEADER: MATH_TEXT}
     files["model_new.py"] = write_module(graph, units, kernels, source=source, variables=names)
     return Draft(files, kernels)
 
@@ -86,5 +99,5 @@ def _anonymous(kernel: Kernel, names: dict[str, str]) -> str:
     text = "\n".join(re.sub(r"//.*", "", body) for body in kernel.files.values()).replace(kernel.name, "KERNEL")
     tensors = [*kernel.arguments, *kernel.results]
     for number, tensor in enumerate(dict.fromkeys(tensors)):
-        text = re.sub(rf"\b{re.escape(names[tensor])}(?=\b|_v\d)", f"T{number}", text)
+        text = re.sub(rf"\b{re.escape(names[tensor])}(?=\b|_(?:v|in)\d|_new)", f"T{number}", text)
     return text

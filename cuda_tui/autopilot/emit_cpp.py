@@ -22,7 +22,8 @@ class Kernel:
     """An operator: its name, its files by path, and how Python calls it.
 
     `arguments` are tensors of the graph in the order of the call; `results` are those it returns. A result in `reuses`
-    is written into the memory of the argument it names.
+    is written into the memory of the argument it names. A result in `permutes` comes with its dimensions in
+    memory order and is permuted back by Python.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Kernel:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     reuses: dict[str, str]
+    permutes: dict[str, tuple[int, ...]]
 
 
 def emit_cpp(
@@ -76,7 +78,7 @@ def emit_cpp(
     ]
     return Kernel(
         name=name, files={f"kernels/{name}.cpp": "\n".join(lines)}, arguments=tuple(plan.inputs),
-        results=tuple(result.name for result in plan.results), reuses=reuses,
+        results=tuple(result.name for result in plan.results), reuses=reuses, permutes=permutations(plan, reuses),
     )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def _access(plan: Plan, tuning: Tuning) -> list[str]:
     if plan.columns is not None:
         block = min(tuning.block, plan.sizes[plan.columns])
         text = (
-            f"Access: the reduced axes ({inner}) are not the contiguous one, so a block of {block} neighbouring columns "
+            f"Access: the reduced axes ({inner}) are not contiguous, so a block of {block} neighbouring columns "
             f"is carried through them together: memory is read along its contiguous axis, and the block's running "
             f"values stay in L1."
         )
@@ -113,7 +115,9 @@ def _access(plan: Plan, tuning: Tuning) -> list[str]:
     elif rows:
         text = f"Access: {rows} rows of {inner} contiguous elements, each read and written once; nothing between."
     else:
-        text = f"Access: {inner or '1'} contiguous elements, each read and written once; no intermediate goes to memory."
+        text = (
+            f"Access: {inner or '1'} contiguous elements, each read and written once; no intermediate goes to memory."
+        )
     return textwrap.wrap(text, 110)
 
 
@@ -171,10 +175,25 @@ def allocations(plan: Plan, variables: dict[str, str], reuses: dict[str, str]) -
     for result in plan.results:
         if result.name not in reuses:
             dtype = SCALAR_TYPES[result.type.dtype]
-            lines.append(
-                f"Tensor {variables[result.name]} = empty({first}, ScalarType::{dtype}, {array(result.type.shape)});"
-            )
+            shape = stored_shape(result.type)
+            lines.append(f"Tensor {variables[result.name]} = empty({first}, ScalarType::{dtype}, {array(shape)});")
     return lines
+
+
+def stored_shape(kind: TensorType) -> tuple[int, ...]:
+    """The shape with dimensions in memory order: what is allocated; Python permutes it back."""
+    assert kind.memory_order is not None
+    return tuple(kind.shape[dim] for dim in kind.memory_order)
+
+
+def permutations(plan: Plan, reuses: dict[str, str]) -> dict[str, tuple[int, ...]]:
+    """How results are permuted from memory order back to their own; those in order are left out."""
+    found: dict[str, tuple[int, ...]] = {}
+    for result in plan.results:
+        order = result.type.memory_order
+        if order is not None and order != tuple(range(len(order))) and result.name not in reuses:
+            found[result.name] = tuple(order.index(dim) for dim in range(len(order)))
+    return found
 
 
 def returns(plan: Plan) -> str:

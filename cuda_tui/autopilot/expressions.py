@@ -29,7 +29,7 @@ class Dialect:
         return f"{prefix}{name}({', '.join(args)})"
 
 
-_LIBRARY = frozenset("sqrt fabs sin cos pow floor ceil trunc nearbyint exp2 log2".split())
+_LIBRARY = frozenset(["sqrt", "fabs", "sin", "cos", "pow", "floor", "ceil", "trunc", "nearbyint", "exp2", "log2"])
 _RENAMED = {"abs": "fabs", "round": "nearbyint"}
 
 

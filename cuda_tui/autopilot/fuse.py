@@ -16,9 +16,9 @@ import cuda_tui.autopilot.lower_views  # noqa: F401  (importing registers the ru
 from cuda_tui.autopilot.graph import Graph, Node
 from cuda_tui.autopilot.ir import Unfusible
 from cuda_tui.autopilot.lower import HANDLERS
-from cuda_tui.autopilot.plan import COSTLY, Plan, make_plan
+from cuda_tui.autopilot.plan import COSTLY, ON_CPU, ON_CUDA, Plan, make_plan
 
-MADE_FROM_NOTHING = frozenset("zeros ones full arange scalar_tensor tril triu".split())
+MADE_FROM_NOTHING = frozenset(["zeros", "ones", "full", "arange", "scalar_tensor", "tril", "triu"])
 SHARED_BYTES = 1 << 16  # groups that read the same tensor are merged when it is at least this large
 COPIED_COSTLY = 1  # costly operators that a reader may compute again
 
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Fusion:
-    """The groups of a graph in an order in which they can run, and why the rest stays with PyTorch."""
+    """The groups of a graph, in no particular order, and why the rest stays with PyTorch."""
 
     groups: tuple[Group, ...]
     left: dict[str, str]
@@ -58,6 +58,7 @@ class Fuser:
     """Finds the groups of one graph."""
 
     graph: Graph
+    dtypes: frozenset[str] = ON_CPU
     left: dict[str, str] = field(default_factory=dict)
     drafts: list[_Draft] = field(default_factory=list)
     _plans: dict[tuple[frozenset[str], tuple[str, ...]], Plan | None] = field(default_factory=dict)
@@ -139,12 +140,15 @@ class Fuser:
         key = (work, outputs)
         if key not in self._plans:
             try:
-                self._plans[key] = make_plan(self.graph, self._with_free(work), outputs) if outputs else None
+                self._plans[key] = self._make_plan(work, outputs) if outputs else None
             except Unfusible as reason:
                 self._plans[key] = None
                 if len(work) == 1:
                     self.left[next(iter(work))] = str(reason)
         return self._plans[key]
+
+    def _make_plan(self, work: frozenset[str], outputs: tuple[str, ...]) -> Plan:
+        return make_plan(self.graph, self._with_free(work), outputs, dtypes=self.dtypes)
 
     # ---- merging
 
@@ -258,6 +262,6 @@ def _is_free(node: Node, graph: Graph) -> bool:
     return node.view or (node.op in MADE_FROM_NOTHING and all(name in graph.nodes for name in node.references))
 
 
-def fuse(graph: Graph) -> Fusion:
+def fuse(graph: Graph, *, device: str = "cpu") -> Fusion:
     """The groups of a graph."""
-    return Fuser(graph).fuse()
+    return Fuser(graph, ON_CUDA if device.startswith("cuda") else ON_CPU).fuse()

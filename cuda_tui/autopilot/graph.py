@@ -29,15 +29,23 @@ class TensorType:
         return self.numel * ELEMENT_BYTES.get(self.dtype, 8)
 
     @property
-    def contiguous(self) -> bool:
-        return self.strides == contiguous_strides(self.shape) or self.numel <= 1 or self._dense_in_order
+    def memory_order(self) -> tuple[int, ...] | None:
+        """Dimensions from the largest stride to the smallest, where the tensor fills its memory without gaps.
 
-    @property
-    def _dense_in_order(self) -> bool:
-        """Contiguous apart from the strides of dimensions of size one, which mean nothing."""
-        wanted = contiguous_strides(self.shape)
-        pairs = zip(self.shape, self.strides, wanted, strict=True)
-        return all(size == 1 or stride == want for size, stride, want in pairs)
+        (0, 1, 2) is contiguous, (0, 2, 3, 1) channels-last; None where elements overlap or leave gaps.
+        """
+        rank = len(self.shape)
+        order = sorted(range(rank), key=lambda dim: (-self.strides[dim] if self.shape[dim] > 1 else 0, dim))
+        small = [dim for dim in range(rank) if self.shape[dim] == 1]
+        if len(small) == rank or self._fills(tuple(range(rank))):
+            return tuple(range(rank))
+        return tuple(order) if self._fills(tuple(order)) else None
+
+    def _fills(self, order: tuple[int, ...]) -> bool:
+        wanted = contiguous_strides(tuple(self.shape[dim] for dim in order))
+        return all(
+            self.shape[dim] == 1 or self.strides[dim] == stride for dim, stride in zip(order, wanted, strict=True)
+        )
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,9 +149,7 @@ def load(trace: dict[str, Any]) -> Graph:
         Source(name=item["name"], kind="input", type=_type(item), path=tuple(item["path"])) for item in trace["inputs"]
     ]
     sources += [
-        Source(
-            name=item["name"], kind=item["kind"], type=_type(item), target=item["target"], value=item.get("value")
-        )
+        Source(name=item["name"], kind=item["kind"], type=_type(item), target=item["target"], value=item.get("value"))
         for item in trace["parameters"]
     ]
     return Graph(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from cuda_tui.autopilot.graph import FLOATS, Graph, Node, TensorType
-from cuda_tui.autopilot.ir import Leaf, Unfusible, Value, constant, elementwise, expand
+from cuda_tui.autopilot.ir import Leaf, Unfusible, Value, broadcast, constant, elementwise, expand
 
 Lowered: TypeAlias = Value | tuple[Value, ...]
 Handler: TypeAlias = Callable[["Call"], Lowered]
@@ -25,8 +25,9 @@ def handles(*ops: str) -> Callable[[Handler], Handler]:
 class Call:
     """One node with its operands as values."""
 
-    def __init__(self, node: Node, resolve: Callable[[Any], Any]) -> None:
+    def __init__(self, node: Node, resolve: Callable[[Any], Any], *, device: str = "cpu") -> None:
         self.node = node
+        self.device = device
         self._resolve = resolve
 
     @property
@@ -99,11 +100,18 @@ class Lowering:
         handler = HANDLERS.get(node.op)
         if handler is None:
             raise Unfusible(f"no rule for {node.op}")
-        result = handler(Call(node, self._resolve))
-        single = result if isinstance(result, Value) else None
-        if single is not None and single.shape != node.output.shape:
-            result = expand(single, node.output.shape)
-        return result
+        result = handler(Call(node, self._resolve, device=self._graph.device))
+        return self._as_traced(node, result) if isinstance(result, Value) else result
+
+    def _as_traced(self, node: Node, value: Value) -> Value:
+        """The value with the shape and dtype that PyTorch gave; a rule that disagrees about these does not apply."""
+        if value.dtype != node.output.dtype:
+            raise Unfusible(f"{node.op} turns {value.dtype} into {node.output.dtype}")
+        if value.shape == node.output.shape:
+            return value
+        if broadcast(value.shape, node.output.shape) != node.output.shape:
+            raise Unfusible(f"{node.op} gives {node.output.shape}, and the rule {value.shape}")
+        return expand(value, node.output.shape)
 
     def _resolve(self, raw: Any) -> Any:
         if isinstance(raw, dict):

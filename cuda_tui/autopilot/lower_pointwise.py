@@ -6,10 +6,29 @@ from cuda_tui.autopilot.graph import FLOATS
 from cuda_tui.autopilot.ir import Iota, Unfusible, Value, constant, elementwise, expand, promote, reshape
 from cuda_tui.autopilot.lower import Call, handles
 
-UNARY = (
-    "neg abs exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh sigmoid erf sign floor ceil round trunc "
-    "exp2 log2"
-).split()
+UNARY = [
+    "neg",
+    "abs",
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "sign",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "exp2",
+    "log2",
+]
 
 
 @handles(*UNARY)
@@ -23,8 +42,7 @@ def _unary(call: Call) -> Value:
 @handles("relu", "square", "silu", "log_sigmoid", "mish", "hardswish", "hardsigmoid", "relu6", "logical_not", "isnan")
 def _composed(call: Call) -> Value:
     x = call.value(0)
-    one, three, six = constant(1.0), constant(3.0), constant(6.0)
-    hard = clamp(elementwise("add", x, three), 0.0, 6.0) if call.node.op.startswith("hard") else x
+    hard = clamp(elementwise("add", x, constant(3.0)), 0.0, 6.0) if call.node.op.startswith("hard") else x
     match call.node.op:
         case "relu":
             return call.map("maximum", x, constant(0) if x.dtype not in FLOATS else constant(0.0))
@@ -37,15 +55,15 @@ def _composed(call: Call) -> Value:
         case "mish":
             return call.map("mul", x, elementwise("tanh", elementwise("softplus", x)))
         case "hardswish":
-            return call.map("div", elementwise("mul", x, hard), six)
+            return call.map("div", elementwise("mul", x, hard), constant(6.0))
         case "hardsigmoid":
-            return call.map("div", hard, six)
+            return call.map("div", hard, constant(6.0))
         case "relu6":
             return clamp(x, 0.0, 6.0)
         case "isnan":
             return elementwise("ne", x, x, dtype="bool")
         case _:
-            return elementwise("eq", x, constant(0), dtype="bool") if one else x
+            return elementwise("eq", x, constant(0), dtype="bool")
 
 
 @handles("gelu")
@@ -199,6 +217,8 @@ def _lerp(call: Call) -> Value:
 
 @handles("to", "_to_copy", "clone", "contiguous", "detach", "alias", "lift_fresh_copy", "type_as", "copy", "float")
 def _copy(call: Call) -> Value:
+    if call.get(99, "device", call.device) not in (None, call.device):
+        raise Unfusible("a copy to another device")
     return call.map("copy", call.value(0))
 
 

@@ -71,7 +71,7 @@ def _shifted_exponentials(call: Call, x: Value, dims: tuple[int, ...]) -> tuple[
 def _logsumexp(call: Call) -> Value:
     x = call.value(0)
     dims = call.dims(call.get(1, "dim"), len(x.shape))
-    top = reduce("max", x, dims, origin=call.origin)
+    top: Value = reduce("max", x, dims, origin=call.origin)
     infinite = elementwise("eq", elementwise("abs", top), constant(math.inf), dtype="bool")
     top = elementwise("where", infinite, constant(0.0), top, dtype=x.dtype)
     total = reduce("sum", elementwise("exp", elementwise("sub", x, top)), dims, origin=call.origin)
@@ -114,9 +114,7 @@ def _group_norm(call: Call) -> Value:
     eps = constant(float(call.get(4, "eps", 1e-5)))
     scale = elementwise("rsqrt", elementwise("add", variance(split, dims), eps))
     normal = elementwise("mul", elementwise("sub", split, mean), scale, origin=call.origin)
-    return _affine(
-        reshape(normal, x.shape), *(_channelwise(call.get(index, ""), len(x.shape)) for index in (2, 3))
-    )
+    return _affine(reshape(normal, x.shape), *(_channelwise(call.get(index, ""), len(x.shape)) for index in (2, 3)))
 
 
 @handles("batch_norm")
@@ -247,5 +245,3 @@ def _cross_entropy(call: Call) -> Value:
     picked = Gather(shape=index.shape, dtype=x.dtype, arg=log_probability, index=index, dim=dim, origin=call.origin)
     loss = elementwise("neg", reshape(picked, target.shape))
     return call.map("where", valid, loss, constant(0.0))
-
-

@@ -14,7 +14,7 @@ from cuda_tui.autopilot.source import Signature
 from cuda_tui.autopilot.source import Source as ModuleSource
 
 # Library calls that return memory of their own, never a view of an operand.
-FRESH = frozenset("linear mm addmm bmm baddbmm matmul conv1d conv2d conv3d convolution".split())
+FRESH = frozenset(["linear", "mm", "addmm", "bmm", "baddbmm", "matmul", "conv1d", "conv2d", "conv3d", "convolution"])
 LARGE_BYTES = 1 << 16  # tensors of at least this size are freed as soon as nobody reads them
 
 AS_TRACED = '''\
@@ -78,7 +78,7 @@ def _ordered(units: list[Unit], graph: Graph) -> list[Unit]:
 
 
 def reusable(graph: Graph, units: list[Unit], unit: Unit) -> dict[str, str]:
-    """Results of a group that may overwrite one of its inputs: dead afterwards, freshly made, read element by element."""
+    """Results that may overwrite an input: one that is dead afterwards, freshly made, and read element by element."""
     assert unit.group is not None
     plan = unit.group.plan
     found: dict[str, str] = {}
@@ -88,7 +88,12 @@ def reusable(graph: Graph, units: list[Unit], unit: Unit) -> dict[str, str]:
         for name, kind in plan.inputs.items():
             accesses = [load for load in loads if load.name == name]
             same = len(accesses) == 1 and not accesses[0].dynamic and not accesses[0].offset
-            if not same or name in found.values() or kind != result.type or plan.levels[result.scalar] + 1 < plan.passes:
+            if (
+                not same
+                or name in found.values()
+                or kind != result.type
+                or plan.levels[result.scalar] + 1 < plan.passes
+            ):
                 continue
             if accesses[0].strides == result.strides and _dies(graph, units, name, later):
                 found[result.name] = name
@@ -165,7 +170,9 @@ class Forward:
         kind = source.type
         if source.kind == "input":
             place = _path(source.path)
-            self.lines.append(f"{self.names[source.name]} = as_traced({place}, {place!r}, {kind.shape}, {kind.strides})")
+            self.lines.append(
+                f"{self.names[source.name]} = as_traced({place}, {place!r}, {kind.shape}, {kind.strides})"
+            )
         elif used and source.kind == "constant":
             self.lines.append(f"{self.names[source.name]} = {self._constant(source)}")
         elif used:
@@ -190,9 +197,9 @@ class Forward:
         arguments = ", ".join(self.names[name] for name in kernel.arguments)
         results = ", ".join(self.names[name] for name in kernel.results)
         comment = f"  # in the memory of {', '.join(self.names[name] for name in kernel.reuses.values())}"
-        self.lines.append(
-            f"{results} = cuda_extension.{kernel.name}({arguments})" + (comment if kernel.reuses else "")
-        )
+        self.lines.append(f"{results} = cuda_extension.{kernel.name}({arguments})" + (comment if kernel.reuses else ""))
+        for name, order in kernel.permutes.items():
+            self.lines.append(f"{self.names[name]} = {self.names[name]}.permute({', '.join(map(str, order))})")
 
     def _free(self, index: int, unit: Unit, last_read: dict[str, int]) -> None:
         """Large intermediates go back to the allocator as soon as possible, so that later calls find warm memory."""
@@ -210,7 +217,7 @@ class Forward:
     def _structure(self, structure: dict[str, Any]) -> str:
         match structure["kind"]:
             case "tensor":
-                return self.names[structure["ref"]]
+                return self.names[str(structure["ref"])]
             case "constant":
                 return repr(structure["value"])
             case "list":
@@ -227,7 +234,7 @@ class Forward:
 
 def _path(path: Any) -> str:
     first, *rest = path
-    return first + "".join(f"[{part!r}]" for part in rest)
+    return str(first) + "".join(f"[{part!r}]" for part in rest)
 
 
 def _attribute(target: str) -> str:
@@ -268,4 +275,3 @@ def _distinct(graph: Graph, variables: dict[str, str], arguments: tuple[str, ...
         if variable in arguments and not own:
             renamed[name] = f"{variable}_value"
     return renamed
-

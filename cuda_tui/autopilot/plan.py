@@ -16,9 +16,27 @@ from cuda_tui.autopilot.ir import Unfusible, Value
 from cuda_tui.autopilot.lower import Lowering
 from cuda_tui.autopilot.scalar import Evaluator, Load, Pick, Position, Red, Scalar, below, children
 
-SUPPORTED = ("float32", "float64", "bool", "int64", "int32", "uint8")
+ON_CPU = frozenset({"float32", "float64", "bool", "int64", "int32", "uint8"})
+ON_CUDA = ON_CPU | {"float16", "bfloat16"}  # computed and summed in float
 COSTLY = frozenset(
-    "exp exp2 log log2 log1p expm1 sin cos tanh sigmoid erf pow silu gelu gelu_tanh softplus".split()
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "log1p",
+        "expm1",
+        "sin",
+        "cos",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "pow",
+        "silu",
+        "gelu",
+        "gelu_tanh",
+        "softplus",
+    ]
 )
 
 
@@ -78,7 +96,9 @@ class Plan:
         return below([result.scalar for result in self.results])
 
 
-def make_plan(graph: Graph, members: frozenset[str], outputs: Iterable[str]) -> Plan:
+def make_plan(
+    graph: Graph, members: frozenset[str], outputs: Iterable[str], *, dtypes: frozenset[str] = ON_CPU
+) -> Plan:
     """The loop nest that computes `outputs` from the nodes `members`. Raises Unfusible with the reason."""
     lowering = Lowering(graph, members)
     names = list(outputs)
@@ -97,12 +117,12 @@ def make_plan(graph: Graph, members: frozenset[str], outputs: Iterable[str]) -> 
         scalar = evaluator.scalar(value)
         strides = _result_strides(axes, value, kind)
         results.append(Result(name=name, type=kind, scalar=scalar, strides=strides))
-    return _joined(_nest(graph, tuple(results)))
+    return _joined(_nest(graph, tuple(results), dtypes))
 
 
 def _result_strides(axes: Axes, value: Value, kind: TensorType) -> dict[Axis, int]:
-    if not kind.contiguous:
-        raise Unfusible("a result that is not contiguous")
+    if kind.memory_order is None:
+        raise Unfusible("a result with gaps or overlaps in memory")
     strides: dict[Axis, int] = {}
     for dim, stride in enumerate(kind.strides):
         inner = stride
@@ -112,9 +132,9 @@ def _result_strides(axes: Axes, value: Value, kind: TensorType) -> dict[Axis, in
     return strides
 
 
-def _nest(graph: Graph, results: tuple[Result, ...]) -> Plan:
+def _nest(graph: Graph, results: tuple[Result, ...], dtypes: frozenset[str]) -> Plan:
     scalars = below([result.scalar for result in results])
-    _check_dtypes(scalars)
+    _check_dtypes(scalars, dtypes)
     reds = tuple(scalar for scalar in scalars if isinstance(scalar, Red))
     over = _common_reduction(reds)
     domain = frozenset().union(*(frozenset(result.strides) | result.scalar.axes for result in results))
@@ -151,8 +171,8 @@ def _nest(graph: Graph, results: tuple[Result, ...]) -> Plan:
     )  # fmt: skip
 
 
-def _check_dtypes(scalars: list[Scalar]) -> None:
-    odd = next((scalar.dtype for scalar in scalars if scalar.dtype not in SUPPORTED), None)
+def _check_dtypes(scalars: list[Scalar], dtypes: frozenset[str]) -> None:
+    odd = next((scalar.dtype for scalar in scalars if scalar.dtype not in dtypes), None)
     if odd is not None:
         raise Unfusible(f"dtype {odd}")
 

@@ -148,7 +148,7 @@ class Evaluator:
     def _evaluate(self, value: Value, moved: dict[Axis, Index]) -> Scalar:
         match value:
             case Constant(value=number, dtype=dtype):
-                return self._share(Literal(dtype=dtype, axes=frozenset(), value=number), "literal", repr(number), dtype)
+                return self._literal(number, dtype)
             case Leaf():
                 return self._load(value, moved)
             case Iota():
@@ -165,12 +165,10 @@ class Evaluator:
                 return self._at(arg, self._place(arg, dim, index, moved))
             case Cat():
                 return self._pick(value, moved)
-            case Gather(arg=arg, index=chosen, dim=dim):
+            case Gather(arg=arg, index=chosen) | Take(arg=arg, index=chosen):
+                dim = value.dim if isinstance(value, Gather) else 0
                 found = Index(dynamic=((self._at(chosen, moved), 1, arg.shape[dim]),))
                 return self._at(arg, self._place(arg, dim, found, moved))
-            case Take(arg=arg, index=chosen):
-                found = Index(dynamic=((self._at(chosen, moved), 1, arg.shape[0]),))
-                return self._at(arg, self._place(arg, 0, found, moved))
             case _:
                 raise Unfusible(f"no element of {type(value).__name__}")
 
@@ -206,6 +204,9 @@ class Evaluator:
         )  # fmt: skip
         return self._share(load, "load", leaf.name, _key(total))
 
+    def _literal(self, number: Any, dtype: str) -> Scalar:
+        return self._share(Literal(dtype=dtype, axes=frozenset(), value=number), "literal", repr(number), dtype)
+
     def _position(self, index: Index, dtype: str) -> Scalar:
         position = Position(
             dtype=dtype, axes=_axes_of(index), offset=index.offset, steps=dict(index.steps), dynamic=index.dynamic
@@ -217,8 +218,7 @@ class Evaluator:
             return args[0]
         if value.op == "copy" and isinstance(args[0], Literal):
             number = bool(args[0].value) if value.dtype == "bool" else args[0].value
-            literal = Literal(dtype=value.dtype, axes=frozenset(), value=number)
-            return self._share(literal, "literal", repr(number), value.dtype)
+            return self._literal(number, value.dtype)
         axes = frozenset().union(*(arg.axes for arg in args))
         op = Op(dtype=value.dtype, axes=axes, op=value.op, args=args, origin=value.origin)
         return self._share(op, value.op, value.dtype, *(id(arg) for arg in args))
@@ -271,5 +271,3 @@ def _axes_of(index: Index) -> frozenset[Axis]:
 def _key(index: Index) -> tuple[Any, ...]:
     steps = tuple(sorted((axis.number, step) for axis, step in index.steps))
     return (index.offset, steps, tuple((id(scalar), step, size) for scalar, step, size in index.dynamic))
-
-

@@ -30,7 +30,9 @@ class Source:
 
     def _method(self, name: str) -> ast.FunctionDef:
         assert self._class is not None
-        found = next((item for item in self._class.body if isinstance(item, ast.FunctionDef) and item.name == name), None)
+        found = next(
+            (item for item in self._class.body if isinstance(item, ast.FunctionDef) and item.name == name), None
+        )
         if found is None:
             raise Unfusible(f"{self._class.name} does not define {name} itself")
         return found
@@ -41,7 +43,9 @@ class Source:
         args = self._forward.args
         listed = [*args.posonlyargs, *args.args]
         pairs = list(zip(listed[len(listed) - len(args.defaults) :], args.defaults, strict=True))
-        pairs += [(arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value is not None]
+        pairs += [
+            (arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value is not None
+        ]
         constants = {arg.arg: ast.unparse(value) for arg, value in pairs if isinstance(value, ast.Constant)}
         every = [*listed, *args.kwonlyargs, *(extra for extra in (args.vararg, args.kwarg) if extra)]
         returns = f" -> {ast.unparse(self._forward.returns)}" if self._forward.returns else ""
@@ -81,7 +85,11 @@ class Source:
         dropped = self._helpers_of_forward()
         for item in self._class.body:
             if item is self._forward:
-                lines += ["", f"    def forward{self.signature.text}:", *(f"        {line}".rstrip() for line in forward)]
+                lines += [
+                    "",
+                    f"    def forward{self.signature.text}:",
+                    *(f"        {line}".rstrip() for line in forward),
+                ]
             elif not (isinstance(item, ast.FunctionDef) and item.name in dropped):
                 gap = [""] if isinstance(item, (ast.FunctionDef, ast.ClassDef)) and item is not first else []
                 lines += [*gap, *self._renamed(self._text(item))]
@@ -141,7 +149,9 @@ def _defines(item: ast.stmt) -> set[str]:
         case ast.Import() | ast.ImportFrom():
             return {(alias.asname or alias.name).split(".")[0] for alias in item.names}
         case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.If() | ast.Try() | ast.With() | ast.For():
-            return {name.id for name in ast.walk(item) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
+            return {
+                name.id for name in ast.walk(item) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            }
         case _:
             return set()
 

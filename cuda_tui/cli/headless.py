@@ -1,6 +1,8 @@
 """A session without a screen: events as lines, signals that end everything, an exit code."""
 
 import asyncio
+import contextlib
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -9,6 +11,7 @@ from cuda_tui.agent.runner import SessionRunner
 from cuda_tui.cli.printing import JsonPrinter, LinePrinter, Printer
 from cuda_tui.errors import UsageError
 from cuda_tui.events import AnyEvent, Approval, Entry, SessionResumed, SessionStarted
+from cuda_tui.process import descendants
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 UNFINISHED = 3
@@ -27,18 +30,25 @@ def run_headless(open_session: Callable[[], Awaitable[SessionRunner]], *, as_jso
     """Run a session to its end and return the exit code.
 
     The first Ctrl-C stops the step and ends the session in order; the second one leaves at once. SIGTERM and SIGHUP
-    do what the first Ctrl-C does. In all cases nothing is left running.
+    count as Ctrl-C. In all cases nothing is left running.
     """
-    return asyncio.run(_run(open_session, as_json=as_json))
+    code = asyncio.run(_run(open_session, as_json=as_json))
+    if code == UNFINISHED:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # we are leaving already; one more changes nothing
+    return code
 
 
 async def _run(open_session: Callable[[], Awaitable[SessionRunner]], *, as_json: bool) -> int:
     interrupts = _Interrupts()
+    if not as_json:
+        sys.stderr.write("opening: the model is imported and tried once; this takes some seconds\n")
     opening = asyncio.ensure_future(open_session())
     interrupts.cancel = opening.cancel
     try:
         runner = await opening
     except asyncio.CancelledError:
+        # The threads that were opening it end here, where a second signal can still cut them short.
+        await asyncio.get_running_loop().shutdown_default_executor()
         return UNFINISHED
     try:
         working = asyncio.ensure_future(_show(runner, as_json=as_json))
@@ -53,23 +63,33 @@ async def _run(open_session: Callable[[], Awaitable[SessionRunner]], *, as_json:
 
 
 class _Interrupts:
-    """What the signals do: the first one cancels, a second one leaves."""
+    """What the signals do: the first one cancels, the second one leaves, the third one waits for nothing."""
 
     def __init__(self) -> None:
         self.cancel: Callable[[], object] = lambda: None
-        self.leave: Callable[[], object] | None = None
-        self._seen = False
+        self.leave: Callable[[], object] = end_now
+        self._seen = 0
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, *ENDING):
             loop.add_signal_handler(number, self._arrived)
 
     def _arrived(self) -> None:
-        if self._seen and self.leave is not None:
+        self._seen += 1
+        if self._seen == 1:
+            sys.stderr.write("\nstopping; once more leaves at once\n")
+            self.cancel()
+        elif self._seen == 2:
             self.leave()
-            return
-        self._seen = True
-        sys.stderr.write("\nstopping; once more leaves at once\n")
-        self.cancel()
+        else:
+            end_now()
+
+
+def end_now() -> None:
+    """End all our descendants and this process, in order or not. The log is whole up to its last line."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(UNFINISHED)
 
 
 async def _show(runner: SessionRunner, *, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from cuda_tui.events import (
     SessionResumed,
     SessionStarted,
     StageEnded,
+    StageStarted,
     StepCommitted,
     ToolFinished,
     ToolStarted,
@@ -30,6 +31,7 @@ from cuda_tui.tools.base import visible
 from cuda_tui.tools.wording import ratio_text
 
 LONGEST_LINE = 2_000  # characters
+SLOW_STAGES = frozenset({"build", "baselines", "measure"})  # their beginning is worth a line
 CONTEXT_LINES = 6  # of a failed tool's message
 
 
@@ -106,12 +108,14 @@ def _work_lines(event: AnyEvent) -> list[str]:
         case ToolFinished(name=name, result=result) if result.is_error:
             shown = result.content.splitlines()[:CONTEXT_LINES]
             return [f"  {name} failed: {shown[0] if shown else ''}", *(f"    {line}" for line in shown[1:])]
+        case StageStarted(stage=stage) if stage in SLOW_STAGES:
+            return [f"  {stage} ..."]
         case StageEnded(stage=stage, seconds=seconds, summary=summary):
             return [f"  {stage:<10} {seconds:6.1f} s  {summary}".rstrip()]
         case CandidateEvaluated():
             return _verdict(event)
         case StepCommitted(commit=commit, message=message):
-            return [f"  commit {commit[:12]}  {message}"]
+            return [f"  commit {commit[:12]}  {message.splitlines()[0] if message else ''}"]
         case Restored(to=to, commit=commit):
             return [f"  the files of {to[:12]} are back, as {commit[:12]}"]
         case _:

@@ -11,7 +11,7 @@ from typing import Any
 
 import platformdirs
 
-from cuda_tui.config import PROJECT_FILE, PROVIDERS, USER_FILE, Settings, load_settings
+from cuda_tui.config import PROJECT_FILE, USER_FILE, Settings, load_settings
 from cuda_tui.secrets import KEYS_FILE, Found, Masker, find_key, secret_values
 
 APP = "cuda-tui"
@@ -54,11 +54,15 @@ class Folders:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Settings and environment of one run of the program."""
+    """Settings and environment of one run of the program.
+
+    `mask` hides the values of variables that look like secrets, and of every key that was looked up.
+    """
 
     settings: Settings
     folders: Folders
     environ: Mapping[str, str]
+    mask: Masker
 
     @classmethod
     def read(cls, flags: Mapping[str, Any]) -> "Surroundings":
@@ -67,7 +71,11 @@ class Surroundings:
         settings = load_settings(
             flags, environ=os.environ, project=Path.cwd() / PROJECT_FILE, user=folders.config / USER_FILE
         )
-        return cls(settings, folders, dict(os.environ))
+        return cls(settings, folders, dict(os.environ), Masker(secret_values(os.environ)))
+
+    def with_settings(self, settings: Settings) -> "Surroundings":
+        """The same surroundings under other settings."""
+        return Surroundings(settings, self.folders, self.environ, self.mask)
 
     @cached_property
     def python(self) -> str:
@@ -96,12 +104,7 @@ class Surroundings:
         """A provider's key, if there is one."""
         if not variable:
             return None
-        return find_key(variable, environ=self.environ, keys_file=self.folders.config / KEYS_FILE)
-
-    @cached_property
-    def mask(self) -> Masker:
-        """Hides the values of every key that this run could use, and of variables that look like secrets."""
-        provider, _, _ = self.settings.model.partition(":")
-        settings = self.settings.providers.get(provider, PROVIDERS.get(provider))
-        found = self.key(settings.key_env) if settings else None
-        return Masker(secret_values(self.environ, [found.value] if found else []))
+        found = find_key(variable, environ=self.environ, keys_file=self.folders.config / KEYS_FILE)
+        if found is not None:
+            self.mask.add(found.value)
+        return found

@@ -117,7 +117,7 @@ class Wiring:
         }
         given = {name: value for name, value in asked.items() if value is not None}
         settings = msgspec.structs.replace(self._around.settings, **given)
-        return Surroundings(settings, self._around.folders, self._around.environ)
+        return self._around.with_settings(settings)
 
 
 def version() -> str:
@@ -278,4 +278,4 @@ def _last_settings(session: Session, started: SessionStarted) -> tuple[str, Appr
 
 def _approving(around: Surroundings, approval: Approval) -> Surroundings:
     settings = msgspec.structs.replace(around.settings, approve=approval.value)
-    return Surroundings(settings, around.folders, around.environ)
+    return around.with_settings(settings)

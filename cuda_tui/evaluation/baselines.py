@@ -4,8 +4,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+from cuda_tui.evaluation.pipeline_types import Timed
 from cuda_tui.evaluation.reference import Reference, reference_fault
 from cuda_tui.evaluation.report import BaselineState
 from cuda_tui.evaluation.runtime import Runtime
@@ -25,12 +25,15 @@ class Baseline:
 
     def prepare(
         self, number: int, seed: int, positions: list[float | None], *, cancel: threading.Event | None = None
-    ) -> Callable[[int, int], dict[str, Any]]:
-        """Make process `number` ready for a draw; returns its slice function."""
+    ) -> Timed:
+        """Make process `number` ready for a draw."""
         worker = self._workers[number]
         worker.ask("prepare", limit_s=self._limit_s(1), cancel=cancel, seed=seed, positions=positions)
-        return lambda calls, salt: worker.ask(
-            "time_slice", limit_s=self._limit_s(calls), cancel=cancel, calls=calls, salt=salt
+        return Timed(
+            lambda: worker.ask("renew", limit_s=self._limit_s(1), cancel=cancel),
+            lambda calls, salt: worker.ask(
+                "time_slice", limit_s=self._limit_s(calls), cancel=cancel, calls=calls, salt=salt
+            ),
         )
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from cuda_tui.evaluation.pipeline_types import Timed
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import BuildReport, Code
 from cuda_tui.evaluation.runtime import Runtime
@@ -151,10 +152,11 @@ class CandidateProcess:
         )
         return out, self._export(answer)
 
-    def prepare(self, draw: Draw, positions: list[float | None]) -> None:
+    def prepare(self, draw: Draw, positions: list[float | None]) -> Timed:
         """Make ready for timing on a draw."""
         path, rows, plan = str(self._inbox / draw.written["file"]), draw.written["rows"], draw.written["plan"]
         self.ask("prepare", self._limit(), path=path, rows=rows, plan=plan, positions=positions)
+        return Timed(lambda: self.ask("renew", self._limit()), self.time_slice)
 
     def time_slice(self, calls: int, salt: int) -> dict[str, Any]:
         """Time some calls."""
@@ -169,10 +171,14 @@ class CandidateProcess:
         """A well-formed account of an output. Raises Rejected where the call left torch or Python changed."""
         changed = _checked(answer, ExportAnswer)["settings"]
         usual = self._reference.settings
+        switches = [text for text in changed["switches"] if text not in usual["switches"]]
+        if any(text.startswith("graphs compiled") for text in switches):
+            raise Rejected(Code.BANNED_OP, "the candidate runs code compiled by torch.compile: that is a baseline")
         functions = [name for name in changed["functions"] if name not in usual["functions"]]
         if functions:
-            raise Rejected(Code.TAMPER, f"the candidate replaced {', '.join(functions[:3])}")
-        switches = [text for text in changed["switches"] if text not in usual["switches"]]
+            clocks = all(name.startswith(("time.", "torch.cuda.Event.")) for name in functions)
+            code = Code.CLOCK if clocks else Code.TAMPER
+            raise Rejected(code, f"the candidate replaced {', '.join(functions[:3])}")
         if switches:
             raise Rejected(Code.GLOBAL_STATE, f"the candidate changed global settings: {'; '.join(switches[:3])}")
         return answer

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from cuda_tui.evaluation.baselines import Baseline, Baselines
 from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, Rejected
-from cuda_tui.evaluation.pipeline_types import Emit
+from cuda_tui.evaluation.pipeline_types import Emit, Timed
 from cuda_tui.evaluation.progress import SliceDone
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import Code, Measured, Ratio, Timing
@@ -47,25 +47,26 @@ class Side:
 
     name: str
     number: int
-    time_slice: Callable[[int, int], dict[str, Any]]
+    timed: Timed
     calls: int = MIN_CALLS
     medians_us: list[float] = field(default_factory=list)
     gaps_ns: list[float] = field(default_factory=list)
     unexplained_s: list[float] = field(default_factory=list)  # our clock less the worker's, a slice
-    timed: int = 0
+    timed_calls: int = 0
     dropped: int = 0
     disturbed: bool = False
 
     def run(self, calls: int, salt: int) -> float:
         """Time a slice, check the clock, keep its median; returns that in microseconds."""
+        self.timed.renew()
         began = time.monotonic()
-        answer = self.time_slice(calls, salt)
+        answer = self.timed.time_slice(calls, salt)
         wall_s = time.monotonic() - began
         spans: list[int] = answer["spans_ns"]
         check_clock(spans, answer["total_ns"], wall_s, calls)
         self.gaps_ns.append((answer["total_ns"] - sum(spans)) / calls)
         self.unexplained_s.append(wall_s - answer["total_ns"] / 1e9)
-        self.timed += calls
+        self.timed_calls += calls
         kept = [span for span, busy in zip(spans, answer["busy_ns"], strict=True) if busy >= UNDISTURBED * span]
         self.disturbed = len(kept) < calls / 2
         return statistics.median(spans if self.disturbed else kept) / 1e3
@@ -142,7 +143,6 @@ def measure(
             processes = [stack.enter_context(candidate.process(cpu=where.cpu, cancel=cancel)) for _ in range(PROCESSES)]
             for running, draw in zip(processes, draws, strict=True):
                 running.set_state(draw)
-                running.prepare(draw, positions)
             groups = [
                 _group(number, running, baselines.ready(), draws[number], positions, cancel=cancel)
                 for number, running in enumerate(processes)
@@ -168,10 +168,9 @@ def _group(
     cancel: threading.Event | None,
 ) -> list[Side]:
     """One process of every side, all on the same draw."""
-    sides = [Side("candidate", number, running.time_slice)]
+    sides = [Side("candidate", number, running.prepare(draw, positions))]
     for baseline in ready:
-        worker = baseline.prepare(number, draw.seed, positions, cancel=cancel)
-        sides.append(Side(baseline.name, number, worker))
+        sides.append(Side(baseline.name, number, baseline.prepare(number, draw.seed, positions, cancel=cancel)))
     return sides
 
 
@@ -213,7 +212,7 @@ def _interleave(groups: list[list[Side]], checks: TimedChecks, *, emit: Emit) ->
         side.calls = min(MAX_CALLS, max(MIN_CALLS, round(SLICE_S / once_s)))
         side.gaps_ns.clear()
         side.unexplained_s.clear()
-        side.timed = 0
+        side.timed_calls = 0
         longest = max(longest, once_s)
     rounds = LONG_ROUNDS if longest > LONG_CALL_S else ROUNDS
     checks.choose(rounds)
@@ -257,7 +256,7 @@ def _timing(name: str, sides: list[Side], note: str = "") -> Timing:
     return Timing(
         name=name,
         process_medians_us=tuple(statistics.median(side.medians_us) for side in sides),
-        calls=sum(side.timed for side in sides),
+        calls=sum(side.timed_calls for side in sides),
         slices=sum(len(side.medians_us) for side in sides),
         dropped_slices=sum(side.dropped for side in sides),
         note=note,
@@ -327,8 +326,10 @@ def all_threads(
             _threaded_eager(baselines, threads, cancel) as eager,
         ):
             running.set_state(draw)
-            running.prepare(draw, positions)
-            sides = [Side("candidate", 0, running.time_slice), Side("eager", 0, eager(draw.seed, positions))]
+            sides = [
+                Side("candidate", 0, running.prepare(draw, positions)),
+                Side("eager", 0, eager(draw.seed, positions)),
+            ]
             for side in sides:
                 side.run(MIN_CALLS, 0)
                 side.calls = min(MAX_CALLS, max(MIN_CALLS, round(SLICE_S / (side.run(MIN_CALLS, 0) / 1e6))))
@@ -343,6 +344,6 @@ def all_threads(
 @contextlib.contextmanager
 def _threaded_eager(
     baselines: Baselines, threads: int, cancel: threading.Event | None
-) -> Iterator[Callable[[int, Positions], Callable[[int, int], dict[str, Any]]]]:
+) -> Iterator[Callable[[int, Positions], Timed]]:
     with baselines.threaded(threads, cancel=cancel) as baseline:
         yield lambda seed, positions: baseline.prepare(0, seed, positions, cancel=cancel)

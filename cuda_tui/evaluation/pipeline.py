@@ -77,6 +77,7 @@ class Evaluator:
         self._pool = DrawPool(self._reference, self.task.draws)
         self._baselines = self._new_baselines()
         self._cancel = threading.Event()
+        self._runtime.cancel = self._cancel
         self._busy = threading.Lock()
         self._warming: threading.Thread | None = None
         self._stages: list[StageTiming] = []
@@ -218,7 +219,8 @@ class Evaluator:
             return self._report(
                 Verdict.UNVERIFIED,
                 Code.DEGENERATE_TASK,
-                "the reference's output does not vary with its inputs, so nothing can be proved",
+                "the reference's outputs do not vary with its inputs beyond rounding, so nothing can be proved; "
+                "where its precision is low by design, raise error_cap in task.toml",
                 NotMeasured(reason="degenerate task"),
                 build=build,
                 verify=verified,

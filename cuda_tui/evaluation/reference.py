@@ -44,6 +44,7 @@ class Reference:
         self.init: dict[str, Any] = {}
         self.settings: dict[str, list[str]] = {"functions": [], "switches": []}  # what importing the model changes
         self.call_s = 0.0
+        self.weak: set[str] = set()  # outputs that do not vary, or vary by rounding only: they prove nothing
 
     @property
     def task(self) -> Task:
@@ -61,6 +62,10 @@ class Reference:
                 began = time.monotonic()
                 self.facts = worker.ask("examine", limit_s=FIRST_LIMIT_S, cancel=cancel)
                 # Two eager calls, one in fp64 and a third: an upper bound of one call.
+                unchanged = [
+                    path for path, v in zip(self.facts["outputs"], self.facts["varies"], strict=False) if not v
+                ]
+                self.weak = set(unchanged)
                 self.call_s = (time.monotonic() - began) / 3
                 self.state, self.settings = loaded["state"], loaded["settings"]
                 self.init = worker.ask("construct_arguments", limit_s=60, folder=str(self._runtime.inbox))
@@ -146,15 +151,17 @@ class Reference:
     ) -> Trial:
         """Compare a candidate's exported outputs for a draw."""
         found = self.ask("compare", cancel=cancel, name=draw.name, path=str(outputs), answer=answer)
+        self.weak.update(() if draw.special else found.get("weak", ()))
         checks = tuple(_check(row) for row in found["checks"])
         code = Code(found["code"]) if found["code"] else None
         return Trial(name=label, checks=checks, passed=code is None, code=code, reason=found["reason"])
 
-    def check_stacks(self) -> tuple[Trial | None, bool]:
-        """The small outputs over all draws since the last call, and whether one of them never varied."""
+    def check_stacks(self) -> Trial | None:
+        """The small outputs over all draws since the last call."""
         rows = self.ask("check_stacks")["rows"]
         if not rows:
-            return None, False
+            return None
+        self.weak.update(row["output"] for row in rows if row["weak"])
         checks = tuple(_check(row) for row in rows)
         failed = next((row for row in rows if not row["passed"]), None)
         trial = Trial(
@@ -164,7 +171,7 @@ class Reference:
             code=Code.NUM_MISMATCH if failed else None,
             reason=f"{failed['output']}: {failed['reason']}" if failed else "",
         )
-        return trial, any(row["degenerate"] for row in rows)
+        return trial
 
     def close(self) -> None:
         """End the oracle."""

@@ -38,6 +38,7 @@ class Runtime:
             environment, python=python, home=self._scratch, **self._private_folders()
         )
         self._zygote: Zygote | None = None
+        self.cancel: threading.Event | None = None  # looked at while the zygote starts
         self._starting = threading.Lock()
         self._system = sandbox_access.system_access(python, read=self._project())
         self._made = 0
@@ -71,7 +72,8 @@ class Runtime:
         """The warm parent, started on first use; about 2 s."""
         with self._starting:
             if self._zygote is None:
-                self._zygote = Zygote(python=self.python, env=self.environment, log=self.folder / "zygote.log")
+                log = self.folder / "zygote.log"
+                self._zygote = Zygote(python=self.python, env=self.environment, log=log, cancel=self.cancel)
             return self._zygote
 
     @property

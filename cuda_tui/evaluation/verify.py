@@ -54,14 +54,15 @@ class DrawPool:
                 if cancel is not None and cancel.is_set():
                     return
                 seed = secrets.randbits(48) if plan.redraw_state else None
-                self._ready.append((plan, self._reference.draw(state_seed=seed, special=plan.special, cancel=cancel)))
+                draw = self._reference.draw(state_seed=seed, special=plan.special, cancel=cancel)
+                self._ready.append((plan, draw))
 
     def take(self, cancel: threading.Event | None = None) -> list[tuple[TrialPlan, Draw]]:
         """A whole set; made now where it is not ready."""
         self.fill(cancel)
         with self._lock:
             ready, self._ready = self._ready, []
-        return ready
+        return [(plan, draw) for plan, draw in ready if "refused" not in draw.written]
 
 
 def verify(
@@ -84,7 +85,7 @@ def verify(
                 emit(TrialDone(name=plan.label, passed=trial.passed, detail=trial.reason or _detail(trial)))
                 if not trial.passed:
                     break
-        stacked, degenerate = reference.check_stacks()
+        stacked = reference.check_stacks()
         if stacked is not None and trials[-1].passed:
             trials.append(stacked)
             emit(TrialDone(name=stacked.name, passed=stacked.passed, detail=stacked.reason))
@@ -93,8 +94,11 @@ def verify(
             reference.spend(draw)
     compared = sum(len(trial.checks) for trial in trials)
     failed = next((trial for trial in trials if not trial.passed), None)
-    if degenerate or not any(reference.facts.get("varies", [True])):
-        flags["DEGENERATE_TASK"] = Flag(code="DEGENERATE_TASK", message="an output does not vary from draw to draw")
+    if reference.weak:
+        whole = set(reference.facts["outputs"]) <= reference.weak
+        text = f"{', '.join(sorted(reference.weak))}: no variation from draw to draw beyond rounding"
+        code = "DEGENERATE_TASK" if whole else "CONSTANT_OUTPUT"
+        flags[code] = Flag(code=code, message=text)
     report = VerifyReport(
         passed=failed is None and compared > 0,
         trials=tuple(trials),

@@ -55,7 +55,9 @@ class WorkerFault(Exception):
 class Zygote:
     """A process that has imported torch and forks workers. It and they die with this process."""
 
-    def __init__(self, *, python: str, env: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, *, python: str, env: Mapping[str, str], log: Path, cancel: threading.Event | None = None
+    ) -> None:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = mine
         self._lock = threading.Lock()
@@ -71,14 +73,10 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self.versions = self._greeting(python)
+        self.versions = self._greeting(python, cancel)
 
-    def _greeting(self, python: str) -> dict[str, str]:
-        self._control.settimeout(START_LIMIT_S)
-        try:
-            answer = json.loads(self._control.recv(1 << 16) or b'{"error": "it ended at once"}')
-        except TimeoutError:
-            answer = {"error": f"no answer in {START_LIMIT_S:.0f} s"}
+    def _greeting(self, python: str, cancel: threading.Event | None) -> dict[str, str]:
+        answer = json.loads(self._first_packet(cancel))
         if "error" in answer:
             self.close()
             raise InfrastructureError(
@@ -87,6 +85,17 @@ class Zygote:
             )
         self._control.settimeout(30)
         return {key: str(value) for key, value in answer["versions"].items()}
+
+    def _first_packet(self, cancel: threading.Event | None) -> bytes:
+        deadline = time.monotonic() + START_LIMIT_S
+        self._control.settimeout(POLL_S)
+        while time.monotonic() < deadline:
+            if cancel is not None and cancel.is_set():
+                self.close()
+                raise Cancelled("the start of the workers was cancelled")
+            with contextlib.suppress(TimeoutError):
+                return self._control.recv(1 << 16) or b'{"error": "it ended at once"}'
+        return json.dumps({"error": f"no answer in {START_LIMIT_S:.0f} s"}).encode()
 
     def fork(
         self,

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
+import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,9 +26,10 @@ from cuda_tui.session.listing import Summary
 from cuda_tui.session.log import LogRecord, read_log
 from cuda_tui.state.model import State
 from cuda_tui.tui.feed import LiveFeed, Source
+from cuda_tui.tui.keys import key_groups
 from cuda_tui.tui.playback import Playback
 from cuda_tui.tui.render.text import visible
-from cuda_tui.tui.screens.help import HelpScreen, KeyGroup
+from cuda_tui.tui.screens.help import HelpScreen
 from cuda_tui.tui.screens.live import LiveScreen
 from cuda_tui.tui.screens.opening import OpeningScreen
 from cuda_tui.tui.screens.replay import ReplayScreen
@@ -35,9 +37,6 @@ from cuda_tui.tui.screens.session import SessionScreen
 from cuda_tui.tui.screens.start import StartScreen
 from cuda_tui.tui.terminal import AsciiFilter, owned_terminal
 from cuda_tui.tui.theme import CUDA_TUI
-from cuda_tui.tui.widgets.approval import ApprovalPanel
-from cuda_tui.tui.widgets.composer import Composer
-from cuda_tui.tui.widgets.transcript import Transcript
 
 SECOND_PRESS_S = 3.0  # a second Ctrl+C within this time leaves
 WIDE = 104  # cells from which transcript and evidence stand side by side
@@ -189,20 +188,7 @@ class CudaTui(App[int], inherit_bindings=False):
     def action_help(self) -> None:
         """Keys and commands."""
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(self._key_groups(self.screen)))
-
-    def _key_groups(self, screen: Screen[object]) -> list[KeyGroup]:
-        groups: list[KeyGroup] = [("Everywhere", [*self.BINDINGS, Binding("ctrl+p", "", "All commands")])]
-        if isinstance(screen, SessionScreen):
-            own = screen.BINDINGS if isinstance(screen, LiveScreen) else []
-            groups.append(("Session", [*SessionScreen.BINDINGS, *own]))
-            groups.append(("Transcript", [*Transcript.BINDINGS, Binding("pageup,pagedown,home,end", "", "Scroll")]))
-        if isinstance(screen, ReplayScreen):
-            groups.append(("Replay", ReplayScreen.BINDINGS))
-        elif isinstance(screen, LiveScreen):
-            groups.append(("Composer", [Binding("enter", "", "Send"), *Composer.BINDINGS]))
-            groups.append(("Approval", [item for item in ApprovalPanel.BINDINGS if _is_shown(item)]))
-        return groups
+            self.push_screen(HelpScreen(key_groups(self.screen, everywhere=self.BINDINGS)))
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours. Where a theme leaves quiet text to its background, mix it: our texts lie on several."""
@@ -217,7 +203,7 @@ class CudaTui(App[int], inherit_bindings=False):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every action, for the command palette."""
-        for title, bindings in self._key_groups(screen):
+        for title, bindings in key_groups(screen, everywhere=self.BINDINGS):
             for binding in bindings:
                 if isinstance(binding, Binding) and binding.action and title in ("Everywhere", "Session", "Replay"):
                     run = partial(
@@ -300,10 +286,6 @@ class CudaTui(App[int], inherit_bindings=False):
         self.exit(code)
 
 
-def _is_shown(binding: BindingType) -> bool:
-    return isinstance(binding, Binding) and binding.show
-
-
 def run_app(options: Options, *, start: Start, log: Path) -> int:
     """Own the terminal, run the app, give the terminal back. Returns the exit code.
 
@@ -312,9 +294,16 @@ def run_app(options: Options, *, start: Start, log: Path) -> int:
     with owned_terminal(log) as terminal:
         app = CudaTui(options, start=start, terminal=terminal)
         code = app.run()
-    if code is None and app.return_code:
-        print(f"cuda-tui failed; the traceback is in {log}", file=sys.stderr)  # noqa: T201  # the screen is gone by now
-        return 2
-    if app.session_log:
-        print(f"Session log: {app.session_log}", file=sys.stderr)  # noqa: T201  # as above
-    return code or 0
+        gc.collect()  # what was abandoned by leaving early complains when it is collected: into the log, not the shell
+    failed = code is None and bool(app.return_code)
+    if failed:
+        _say_goodbye(f"cuda-tui failed; the traceback is in {log}")
+    elif app.session_log:
+        _say_goodbye(f"Session log: {app.session_log}")
+    return 2 if failed else code or 0
+
+
+def _say_goodbye(text: str) -> None:
+    """One line on the person's shell, if it is still there."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))

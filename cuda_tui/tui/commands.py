@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "model": "PROVIDER:NAME: who answers from the next request on",
     "rules": "what was approved for all later calls",
     "forget": "RULE: ask again for what it covers",
+    "candidate": "NUMBER: the comparison of that candidate",
     "tab": "compile | correctness | speedup | kernels | diff | machine",
     "unfold": "show or fold all tool output",
     "theme": "NAME: other colours; without a name, the next ones",
@@ -26,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "copy": "copy the latest block of the talk",
     "quit": "leave; the session can be resumed",
 }
-_NEEDS_ARGUMENT = frozenset({"approve", "model", "tab", "forget"})
+_NEEDS_ARGUMENT = frozenset({"approve", "model", "tab", "forget", "candidate"})
 
 
 def parse_command(text: str) -> SlashCommand | None:

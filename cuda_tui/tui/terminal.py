@@ -1,15 +1,32 @@
 """Owning the terminal: while the app has the screen, nothing else can write on it."""
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
+
+
+class _Screen(io.FileIO):
+    """The terminal's descriptor. Once the terminal is gone, what is written to it is dropped.
+
+    Textual's writing thread would end with the error, and whoever then writes would wait for it for ever.
+    """
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return len(data)
 
 
 @contextmanager
@@ -22,7 +39,8 @@ def owned_terminal(log: Path) -> Iterator[TextIO]:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    screen = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace", newline="")
+    raw = _Screen(os.dup(1), "w")
+    screen = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="")
     saved = [os.dup(1), os.dup(2)]
     originals = (sys.__stdout__, sys.__stderr__)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cuda_tui.agent.clock import FakeClock, SystemClock
+from cuda_tui.agent.loop import step_message
 from cuda_tui.agent.protocols import FINISH, Budgets, Proposal
 from cuda_tui.evaluation.report import Code, Measured, NotMeasured, Ratio, Report, Timing, Verdict
 from cuda_tui.events import (
@@ -384,6 +385,16 @@ async def test_step_that_changed_files_is_one_commit(tmp_path: Path) -> None:
     loop = make_loop(tmp_path, [step, says("ok")], write, checkpoints=checkpoints)
     events = await collect(loop)
     assert [event.message for event in of(events, StepCommitted)] == ["Fuse the norm."]
+
+
+def test_commit_message_has_a_short_subject_and_the_whole_text() -> None:
+    long = "Fuse " + "the norm with its neighbours " * 6
+    subject, blank, *body = step_message(AssistantReply(text=long)).split("\n")
+    assert len(subject) <= 72
+    assert blank == ""
+    assert " ".join(body).split() == long.split()
+    call = ToolCall(id="1", name="write", arguments={"path": "kernels/a.cpp"})
+    assert step_message(AssistantReply(tool_calls=(call,))) == "Change kernels/a.cpp"
 
 
 async def test_end_names_the_best_candidate_and_brings_its_files_back(tmp_path: Path) -> None:

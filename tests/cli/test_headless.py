@@ -1,5 +1,6 @@
 """Whole headless runs as processes: what is printed, how they end, and what a signal leaves behind."""
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from cuda_tui.cli.wiring import auto_refusal
 from cuda_tui.events import Outcome, SessionEnded, SessionResumed, ToolFinished
+from cuda_tui.process import descendants
 from cuda_tui.sandbox.rung import detect
 from cuda_tui.session.log import INTERRUPTED, read_log
 
@@ -80,6 +82,16 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 def optimize(model: str, *more: str) -> tuple[str, ...]:
     return ("optimize", "model.py", "--headless", "--approve", "auto", "--model", model, *more)
+
+
+def workers_of(pid: int) -> list[int]:
+    """The program's evaluation workers."""
+    found = []
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):
+            if b"evaluation/worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
+    return found
 
 
 def sleepers() -> list[int]:
@@ -153,6 +165,23 @@ def test_signal_closes_the_open_call_and_leaves_no_process(run: Run, number: sig
     assert finished.result.is_error
     assert isinstance(events[-1], SessionEnded)
     assert events[-1].outcome is Outcome.CANCELLED
+
+
+def test_second_interrupt_while_opening_leaves_at_once_with_its_workers(run: Run) -> None:
+    process = run.start(*optimize(run.script(call("list"))))
+    wait_for(lambda: workers_of(process.pid), process)
+    workers = workers_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)  # two signals at the same moment would be one
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    process.communicate(timeout=20)
+    assert time.monotonic() - begun < 2
+    assert process.returncode == 3
+    deadline = time.monotonic() + 3  # a killed process may take a moment to vanish
+    while (left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
 
 
 def test_killed_run_resumes_with_its_open_call_interrupted(run: Run) -> None:

@@ -14,7 +14,7 @@ from cuda_tui.sandbox.rung import detect
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
 
-REFERENCE = b'''
+REFERENCE = b"""
 import torch
 
 
@@ -36,9 +36,9 @@ def get_inputs():
 
 def get_init_inputs():
     return [384]
-'''
+"""
 
-HONEST = '''
+HONEST = """
 import torch
 
 
@@ -55,7 +55,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, x, bias=None):
         y = torch.softmax(x * self.weight + self.shift, dim=-1) * self.scale
         return y, {"mean": y.mean(dim=0) if bias is None else y.mean(dim=0) + bias}
-'''
+"""
 
 Evaluate = Callable[..., Report]
 

@@ -66,7 +66,11 @@ def test_honest_candidate_passes(evaluate: Evaluate) -> None:
             {Code.NUM_MISMATCH, Code.NONFINITE},
         ),
         ("NaN dropped", with_forward("        x = torch.nan_to_num(x)\n" + COMPUTE + HONEST_RETURN), {Code.NONFINITE}),
-        ("imports the reference", "from model import Model\n\n\nclass ModelNew(Model):\n    pass\n", {Code.REFERENCE_USED}),
+        (
+            "imports the reference",
+            "from model import Model\n\n\nclass ModelNew(Model):\n    pass\n",
+            {Code.REFERENCE_USED},
+        ),
         ("no ModelNew", "import torch\n", {Code.RAISED}),
         ("syntax error", "def (:\n", {Code.RAISED}),
         ("raises", with_forward("        raise ValueError('no')\n"), {Code.RAISED}),

@@ -286,6 +286,20 @@ async def test_tab_with_news_stands_out_until_it_is_looked_at() -> None:
         assert "correctness" not in strip.marked
 
 
+async def test_comparison_of_an_earlier_candidate_can_be_brought_back() -> None:
+    app = CudaTui(Options(), start=Recording(records=fixtures.session_entries()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("end", "f4")
+        await pilot.pause()
+        assert "Candidate 5  streaming stores" in shown(app)
+        await pilot.press(*["ctrl+pageup"] * 3)
+        await pilot.pause()
+        assert "the last 8 of every 4096 columns are not written" in shown(app)
+        await pilot.press(*["ctrl+pagedown"] * 3)
+        await pilot.pause()
+        assert "Candidate 5  streaming stores" in shown(app)
+
+
 async def test_escape_stops_the_step() -> None:
     source = ScriptedSource()
     async with Harness(source).run_test(size=(80, 24)) as pilot:

@@ -21,8 +21,9 @@ from cuda_tui.tui.terminal import AsciiFilter
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
-import sys
+import fcntl, sys, termios
 from pathlib import Path
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # a hang-up reaches us, as it does in a shell
 from cuda_tui.tui.app import Opening, Options, run_app
 from tests.tui.scripted_source import ScriptedSource
 
@@ -49,6 +50,12 @@ class Terminal:
             assert time.monotonic() < limit, self.output[-2000:]
             if select.select([self.descriptor], [], [], 0.2)[0]:
                 self.output += os.read(self.descriptor, 65_536)
+
+    def hang_up(self) -> None:
+        """Close the window."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def read_to_the_end(self) -> int:
         """Read until the program has ended; its exit code."""
@@ -85,7 +92,7 @@ def running(log: Path) -> Iterator[Terminal]:
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        terminal.hang_up()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -96,6 +103,13 @@ def test_terminal_is_given_back_when_a_signal_ends_the_program(tmp_path: Path, n
         assert terminal.read_to_the_end() == code
         assert b"\x1b[?1049l" in terminal.output  # the alternate screen is left
         assert b"\x1b[?1000l" in terminal.output  # and the mouse
+
+
+def test_program_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    with running(tmp_path / "log") as terminal:
+        terminal.read_until(b"Reject r")
+        terminal.hang_up()
+        assert terminal.process.wait(TIMEOUT_S) == 129
 
 
 def test_what_libraries_and_children_print_goes_to_the_log(tmp_path: Path) -> None:

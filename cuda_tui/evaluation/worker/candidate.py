@@ -20,12 +20,14 @@ class Service:
 
     def __init__(self, request: "dict[str, Any]") -> None:
         timing.settle(request.get("threads", 1), request.get("cpu"))
+        self.pad = timing.pad()
         self.device = "cpu"
         self.model: torch.nn.Module
         self.module: Any = None
         self.timer: timing.Timer
         self.held: dict[str, Any] = {}
         self.before: settings.Snapshot
+        self.state_names: frozenset[str] = frozenset()  # as constructed; what a call keeps for itself is its own
         self.earlier: list[torch.Tensor] = []  # outputs of the last call, alive so that nothing else gets their memory
 
     def load(self, request: "dict[str, Any]") -> "dict[str, Any]":
@@ -43,6 +45,7 @@ class Service:
             args, kwargs = self._arguments(request["init"], request["inbox"])
             self.model = cls(*args, **kwargs)
         self.model.train(request["mode"] == "train")
+        self.state_names = frozenset(loading.named_state(self.model))
         return {"state": list(loading.named_state(self.model))}
 
     def _arguments(self, init: "dict[str, Any]", inbox: str) -> Any:
@@ -91,7 +94,7 @@ class Service:
 
     def _aliases(self, leaves: trees.Leaves, given: "list[torch.Tensor]") -> "dict[str, str]":
         """Outputs that share memory with an input, with the state or with an earlier output, by path."""
-        state = loading.named_state(self.model)
+        state = {name: at for name, at in loading.named_state(self.model).items() if name in self.state_names}
         earlier = {f"an earlier output ({number})": tensor for number, tensor in enumerate(self.earlier)}
         return referring.aliases_of(leaves, given, earlier | state)
 
@@ -99,10 +102,15 @@ class Service:
         self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, positions: "list[float | None]"
     ) -> "dict[str, Any]":
         """Make this process ready to time the model on one draw."""
-        given, args, kwargs = self._read_inputs(path, rows, plan)
-        self.held["inputs"] = given
-        self.timer = timing.Timer(self.model, args, kwargs)
-        self.timer.watch(given, positions)
+        given = tensors.read_tensors(path, rows, self.device)
+        self.timer = timing.Timer(
+            self.model, lambda placed: trees.unflatten(plan, placed, self.module), given, positions
+        )
+        return {}
+
+    def renew(self) -> "dict[str, Any]":
+        """Give the timed inputs new addresses."""
+        self.timer.renew()
         return {}
 
     def time_slice(self, calls: int, salt: int) -> "dict[str, Any]":
@@ -111,7 +119,7 @@ class Service:
 
     def export_timed(self, out: str) -> "dict[str, Any]":
         """The output of the last timed call, and the inputs as they are now."""
-        return self._export(self.timer.last, self.held["inputs"], out)
+        return self._export(self.timer.last, self.timer.inputs, out)
 
     def profile(self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan) -> "dict[str, Any]":
         """Operators by time, and the operator namespaces of the candidate's own library."""

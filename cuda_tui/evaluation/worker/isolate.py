@@ -168,9 +168,10 @@ def _drop_privileges() -> None:
 
 
 def namespaces(spec: Spec) -> None:
-    """Unshare user, mount, pid, net, ipc and uts; returns in process 1 of the new pid namespace.
+    """Unshare user, mount, pid, net, ipc and uts; returns in process 2 of the new pid namespace.
 
-    The calling process stays behind as a waiter that ends as its child ended, so that its parent sees the signal.
+    Process 1 would be deaf to its own signals, abort's among them. It and the calling process stay behind as
+    waiters that end as their child ended, so that the parent outside sees the signal.
     """
     uid, gid = os.getuid(), os.getgid()
     _check(_libc.unshare(_NEWUSER | _NEWNS | _NEWPID | _NEWIPC | _NEWUTS | _NEWNET), "unshare")
@@ -184,11 +185,18 @@ def namespaces(spec: Spec) -> None:
     die_with_parent()
     _enter_root()
     _drop_privileges()
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(128 - status if status < 0 else status)
+    die_with_parent()
 
 
 def _wait_like(child: int) -> NoReturn:
     """Wait for a child and end the way it ended."""
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if 128 < status < 160:
+        status = 128 - status  # process 1 says this of its child's signal
     if status < 0:
         if -status not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-status, signal.SIG_DFL)
@@ -248,7 +256,9 @@ def _around(paths: "Iterable[str]", hidden: "Iterable[str]") -> "Iterator[str]":
         if not inside:
             yield path
         elif path not in inside and os.path.isdir(path):
-            yield from _around([os.path.join(path, name) for name in os.listdir(path)], inside)
+            # A link's target was not named; where it lies inside, its own path opens it.
+            entries = [os.path.join(path, name) for name in os.listdir(path)]
+            yield from _around([entry for entry in entries if not os.path.islink(entry)], inside)
 
 
 def enter(spec: Spec, rung: str) -> None:

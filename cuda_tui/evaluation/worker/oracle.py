@@ -28,6 +28,7 @@ class Service:
 
     def __init__(self, request: "dict[str, Any]") -> None:
         timing.settle(request.get("threads", 1), request.get("cpu"))
+        self.pad = timing.pad()
         self.module: ModuleType
         self.task: dict[str, Any] = {}
         self.pair: Pair
@@ -142,7 +143,13 @@ class Service:
         state_rows = dict(
             zip(state, tensors.write_tensors(list(state.values()), os.path.join(folder, name + ".state")), strict=True)
         )
-        self.draws[name] = self.pair.refer(plan, inputs, state_seed, seed)
+        try:
+            self.draws[name] = self.pair.refer(plan, inputs, state_seed, seed)
+        except Exception as error:
+            if not special:
+                raise
+            # NaN lies outside of what the model takes, a decomposition for one: no trial, and no fault.
+            return {"refused": f"{type(error).__name__}: {str(error)[:200]}"}
         rows = tensors.write_tensors(written, os.path.join(folder, name + ".bin"))
         ties = {other: state_rows[first] for other, first in loading.tied_names(self.pair.model).items()}
         return {
@@ -171,14 +178,14 @@ class Service:
     def compare(self, name: str, path: str, answer: "dict[str, Any]", stack: bool = True) -> "dict[str, Any]":
         """Compare a candidate's outputs for a draw: structure, types, values, inputs left alone."""
         draw = self.draws[name]
-        if problem := layout_problem(draw, answer):
-            return {"checks": [], "code": "LAYOUT", "reason": problem}
         try:
+            if problem := layout_problem(draw, answer):
+                return {"checks": [], "code": "LAYOUT", "reason": problem}
             outputs = tensors.read_tensors(path, answer["rows"])
             after = tensors.read_tensors(path + ".inputs", answer["input_rows"])
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             # Written by another hand than our own exporter's.
-            return {"checks": [], "code": "FORGED_RESULT", "reason": f"the exported output cannot be read: {error}"}
+            return {"checks": [], "code": "FORGED_RESULT", "reason": f"the answer cannot be read: {error!r}"}
         checks = []
         for index, output_path in enumerate(draw.eager.paths):
             checks.append(self._check(output_path, index, draw, outputs[index], stack=stack))
@@ -194,7 +201,8 @@ class Service:
                 return {"checks": words(checks), "code": "INPUT_MUTATED", "reason": f"input {number} was changed"}
         if problem := alias_problem(draw, answer):
             return {"checks": words(checks), "code": "ALIAS", "reason": problem}
-        return {"checks": words(checks), "code": None, "reason": ""}
+        weak = [check["output"] for check in checks if check["rounding_level"]]
+        return {"checks": words(checks), "code": None, "reason": "", "weak": weak}
 
     def _check(self, path: str, index: int, draw: Draw, candidate: torch.Tensor, *, stack: bool) -> "dict[str, Any]":
         reference, eager, tie = draw.reference.tensors[index], draw.eager.tensors[index], draw.ties.get(index)
@@ -253,10 +261,14 @@ class Service:
     def prepare(self, seed: int, positions: "list[float | None]") -> "dict[str, Any]":
         """Make this process ready to time its model on a draw. Positions are shares of each input's length."""
         plan, inputs = self._inputs(seed)
-        inputs = [precise.clone_strided(tensor) for tensor in inputs]  # laid out as the candidate gets them
-        args, kwargs = trees.unflatten(plan, inputs, self.module)
-        self.timer = timing.Timer(self.call, args, kwargs)
-        self.timer.watch(inputs, positions)
+        self.timer = timing.Timer(
+            self.call, lambda placed: trees.unflatten(plan, placed, self.module), inputs, positions
+        )
+        return {}
+
+    def renew(self) -> "dict[str, Any]":
+        """Give the timed inputs new addresses."""
+        self.timer.renew()
         return {}
 
     def time_slice(self, calls: int, salt: int) -> "dict[str, Any]":

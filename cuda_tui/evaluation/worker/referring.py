@@ -91,6 +91,9 @@ class Pair:
         aliases = aliases_of(eager, after, loading.named_state(self.model))
         # The model may hand out memory of its own that a later call overwrites.
         eager.tensors = [tensor.detach().clone() for tensor in eager.tensors]
+        for index, path in enumerate(reference.paths):
+            if path in aliases:
+                reference.tensors[index] = reference.tensors[index].detach().clone()
         for index, tie in ties.items():
             tie |= eager.tensors[index] != reference.tensors[index]
         return Draw(plan, inputs, reference, eager, after, state_seed, ties, aliases)

@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 import torch.nn.functional
 import torch.testing
 
+COMPILED = "graphs compiled"
+_TORCH_FOLDER = os.path.dirname(str(torch.__file__)) + os.sep
 _PLACES: "dict[str, Any]" = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -41,7 +44,14 @@ def switches() -> "dict[str, str]":
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
     }
+    found[COMPILED] = _graphs()
     return {name: str(value) for name, value in found.items()}
+
+
+def _graphs() -> int:
+    """Graphs that torch.compile has made in this process, by whatever door."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"].get("unique_graphs", 0)) if dynamo is not None else 0
 
 
 def _flushes_denormals() -> bool:
@@ -61,11 +71,21 @@ class Snapshot:
         now = dict(_functions())
         after = switches()
         return {
-            "functions": [name for name, found in self._functions.items() if now.get(name) is not found],
+            "functions": [
+                name
+                for name, found in self._functions.items()
+                if now.get(name) is not found and not _is_torchs_own(now.get(name))
+            ],
             "switches": [
                 f"{name}: {before} to {after[name]}" for name, before in self._switches.items() if after[name] != before
             ],
         }
+
+
+def _is_torchs_own(function: Any) -> bool:
+    """Defined in torch's own files: some of its parts replace functions of others when they are first used."""
+    code = getattr(function, "__code__", None)
+    return code is not None and str(code.co_filename).startswith(_TORCH_FOLDER)
 
 
 def _functions() -> "Iterator[tuple[str, Any]]":

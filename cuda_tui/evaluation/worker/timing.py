@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from . import precise
+
 _clock, _cpu_clock = time.perf_counter_ns, time.process_time_ns
 _collector_off, _collector_on = gc.disable, gc.enable
 _Tensor = torch._C.TensorBase  # its methods cannot be replaced by the candidate, those of torch.Tensor can
@@ -44,6 +46,13 @@ def _keep_freed_memory() -> None:
         libc.mallopt(mmap_threshold, 1 << 30)
         libc.mallopt(trim_threshold, (1 << 31) - 1)
         libc.mallopt(top_pad, 64 << 20)
+
+
+def poison_new_memory(on: bool) -> None:
+    """Let glibc fill what it hands out, where untimed: memory that was never written must not pass for zeros."""
+    perturb = -6
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(perturb, 0x2B if on else 0)  # every byte is then 0xD4, -7.3e12 as a float
 
 
 class Change:
@@ -78,19 +87,44 @@ def changes(tensors: "list[torch.Tensor]", shares: "list[float | None]") -> "lis
     return [Change(tensor, share) for tensor, share in zip(tensors, shares, strict=True) if share is not None]
 
 
+def pad() -> torch.Tensor:
+    """A block of random size, 64 bytes to 64 KiB, to be kept between the tensors of a timed process.
+
+    Processes of one side do the same things in the same order and would otherwise all have the same addresses: how
+    operands lie to each other (4 KiB aliasing, cache sets) is then a bias of the side and not of the process, and
+    identical code "differs" by 2-5% with a narrow interval.
+    """
+    blocks = 1 + int.from_bytes(os.urandom(2), "little") % 1024
+    return torch.empty(64 * blocks, dtype=torch.uint8)
+
+
 class Timer:
-    """Calls a model over one set of inputs, again and again."""
+    """Calls a model over one set of inputs, again and again, at new addresses for each slice."""
 
-    def __init__(self, call: "Callable[..., Any]", args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> None:
-        self._call, self._args, self._kwargs = call, args, kwargs
-        self._changes: list[Change] = []
+    def __init__(
+        self,
+        call: "Callable[..., Any]",
+        arguments: "Callable[[list[torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]",
+        given: "list[torch.Tensor]",
+        shares: "list[float | None]",
+    ) -> None:
+        self._call, self._arguments, self._given, self._shares = call, arguments, given, shares
+        self._pads: list[torch.Tensor] = []
+        self.inputs: list[torch.Tensor] = []
         self.last: Any = None
-
-    def watch(self, tensors: "list[torch.Tensor]", shares: "list[float | None]") -> None:
-        """Which inputs change from call to call. What exists now is collected and frozen."""
+        self.renew()
         gc.collect()
         gc.freeze()
-        self._changes = changes(tensors, shares)
+
+    def renew(self) -> None:
+        """Copy the inputs to other places, with their first content."""
+        self.inputs, self.last, pads = [], None, [pad()]
+        for tensor in self._given:
+            self.inputs.append(precise.clone_strided(tensor))
+            pads.append(pad())
+        self._pads = pads  # the old ones are freed only now, so that the new inputs do not fall into their places
+        self._args, self._kwargs = self._arguments(self.inputs)
+        self._changes = changes(self.inputs, self._shares)
 
     def slice(self, calls: int, salt: int) -> "dict[str, Any]":
         """Nanoseconds of each call by wall and by processor time, and of the slice with the rewriting between calls."""

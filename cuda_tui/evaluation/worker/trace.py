@@ -153,7 +153,9 @@ def _export(flat: _FlatCall, tensors: tuple[torch.Tensor, ...]) -> torch.export.
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            return torch.export.export(flat, tensors, strict=False).run_decompositions({})
+            program = torch.export.export(flat, tensors, strict=False).run_decompositions({})
+            assert isinstance(program, torch.export.ExportedProgram)
+            return program
     except Untraceable:
         raise
     except Exception as error:
@@ -203,9 +205,15 @@ def _describe(
         "parameters": [item for item in parameters if item["name"] in used],
         "nodes": nodes,
         "outputs": _named(flat.holder.structure, list(signature.user_outputs)),
-        "mutations": sorted({*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}),
+        "mutations": _mutations(signature, paths),
         "totals": {key: sum(node[key] for node in nodes) for key in ("bytes_read", "bytes_written", "flop")},
     }
+
+
+def _mutations(signature: Any, paths: dict[str, tuple[Any, ...]]) -> list[str]:
+    """Held tensors and inputs that forward changes."""
+    inputs = {".".join(map(str, paths[name])) for name in signature.user_inputs_to_mutate.values()}
+    return sorted(inputs | {name.removeprefix("model.") for name in signature.buffers_to_mutate.values()})
 
 
 def _parameter(node: Any, program: torch.export.ExportedProgram, model: torch.nn.Module) -> dict[str, Any]:

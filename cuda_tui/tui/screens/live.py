@@ -17,7 +17,7 @@ from cuda_tui.tui.feed import LiveFeed
 from cuda_tui.tui.screens.session import SessionScreen
 from cuda_tui.tui.widgets.approval import ApprovalPanel
 from cuda_tui.tui.widgets.composer import Composer
-from cuda_tui.tui.widgets.evidence import TABS
+from cuda_tui.tui.widgets.evidence import TABS, CorrectnessPage
 
 if TYPE_CHECKING:
     from cuda_tui.tui.app import CudaTui
@@ -87,6 +87,8 @@ class LiveScreen(SessionScreen):
             self._rules(name, argument)
         elif name == "tab":
             self._tab(argument)
+        elif name == "candidate":
+            self._candidate(argument)
         elif name == "unfold":
             self.action_unfold()
         elif name == "theme":
@@ -110,6 +112,12 @@ class LiveScreen(SessionScreen):
             source.forget_rule(argument)
         rules = "\n".join(source.rules) or "Nothing is approved in advance."
         self.notify(rules, title="Approved for later calls", markup=False)
+
+    def _candidate(self, argument: str) -> None:
+        if not argument.isdecimal() or self.state.candidate(int(argument)) is None:
+            raise UsageError(f"there is no candidate {argument!r}", hint="the Speedup tab lists them")
+        self.pane = "correctness"
+        self.query_one(CorrectnessPage).chosen = int(argument)
 
     def _tab(self, argument: str) -> None:
         names = ("talk", *(tab for tab, _, _ in TABS))

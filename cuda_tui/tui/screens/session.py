@@ -12,7 +12,7 @@ from textual.screen import Screen
 from cuda_tui.state.model import State
 from cuda_tui.tui.feed import Feed
 from cuda_tui.tui.render.blocks import copied
-from cuda_tui.tui.widgets.evidence import TABS, Evidence
+from cuda_tui.tui.widgets.evidence import TABS, CorrectnessPage, Evidence
 from cuda_tui.tui.widgets.status import StatusLine
 from cuda_tui.tui.widgets.tabstrip import Tab, TabStrip
 from cuda_tui.tui.widgets.transcript import Transcript
@@ -38,6 +38,8 @@ class SessionScreen(Screen[None]):
         Binding("f2", "tab('talk')", "Session"),
         *(Binding(f"f{number}", f"tab('{tab}')", title) for number, (tab, title, _) in enumerate(TABS, start=3)),
         Binding("ctrl+o", "unfold", "Show all tool output"),
+        Binding("ctrl+pageup", "candidate(-1)", "Correctness of the candidate before"),
+        Binding("ctrl+pagedown", "candidate(1)", "Correctness of the next candidate"),
         Binding("alt+left", "turn(-1)", "Tab to the left"),
         Binding("alt+right", "turn(1)", "Tab to the right"),
     ]
@@ -116,6 +118,11 @@ class SessionScreen(Screen[None]):
         """Show the neighbouring tab."""
         names = [tab for tab, _, _ in (TALK, *TABS)]
         self.pane = names[(names.index(self.pane) + step) % len(names)]
+
+    def action_candidate(self, step: int) -> None:
+        """Show the comparison of another candidate."""
+        self.pane = "correctness"
+        self.query_one(CorrectnessPage).turn(step)
 
     def action_unfold(self) -> None:
         """Show or fold all tool output."""

@@ -105,18 +105,39 @@ class BuildPage(Page):
 
 
 class CorrectnessPage(Page):
-    """The comparison of the latest candidate that was compared."""
+    """The comparison of one candidate: the latest that was compared, or the one that the person chose."""
+
+    chosen: reactive[int | None] = reactive(None, layout=False)
 
     def slice_of(self, state: State) -> tuple[object, ...]:
-        """All candidates."""
-        return (state.candidates,)
+        """All candidates, and which is shown."""
+        return (state.candidates, self.chosen)
+
+    def watch_chosen(self) -> None:
+        """Show another candidate from its top."""
+        self.scroll_home(animate=False)
+        self.redraw()
+
+    def turn(self, step: int) -> None:
+        """Choose the candidate before or after the one in view; after the last one, follow the latest again."""
+        numbers = [candidate.number for candidate in self.state.candidates]
+        shown = self._shown()
+        if shown is None:
+            return
+        at = numbers.index(shown.number) + step
+        self.chosen = numbers[max(0, at)] if at < len(numbers) else None
+
+    def _shown(self) -> Candidate | None:
+        chosen = self.state.candidate(self.chosen) if self.chosen is not None else None
+        return chosen or _latest_compared(self.state.candidates)
 
     def lines(self, state: State, width: int) -> list[Content]:
-        """The newest comparison in full; earlier ones are in the Speedup tab's table."""
-        latest = _latest_compared(state.candidates)
-        if latest is None:
+        """One comparison in full."""
+        shown = self._shown()
+        if shown is None:
             return quiet("No candidate was verified yet.")
-        return correctness_lines(latest, width)
+        hint = f"{shown.number} of {len(state.candidates)}; Ctrl+PgUp and Ctrl+PgDn show the others"
+        return [*correctness_lines(shown, width), Content(""), Content.styled(hint, "$text-muted")]
 
 
 def _latest_compared(candidates: tuple[Candidate, ...]) -> Candidate | None:

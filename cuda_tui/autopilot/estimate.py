@@ -1,0 +1,97 @@
+"""What a group should gain, before anyone measures: bytes over bandwidth, costly functions, calls.
+
+The constants are rough and the same for every machine of a kind; they rank groups and state a hypothesis. Only a
+measurement says what was gained.
+"""
+
+import math
+from dataclasses import dataclass
+
+from cuda_tui.autopilot.fuse import Group
+from cuda_tui.autopilot.graph import Graph, Node
+from cuda_tui.autopilot.plan import COSTLY, Plan
+from cuda_tui.autopilot.scalar import Op
+
+COSTLY_INSIDE = {"softmax": 1, "log_softmax": 2, "cross_entropy_loss": 2, "logsumexp": 1, "softplus": 2, "mish": 3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Rates of one processor (CPU: one thread), for estimates."""
+
+    name: str
+    bytes_per_us: float
+    flop_per_us: float
+    costly_per_us: float  # exponentials and the like, in PyTorch's kernels and in ours
+    call_us: float  # one PyTorch operator from Python
+    own_call_us: float  # one of our operators
+    fresh_write: float  # a first write to new memory costs this many plain ones (page faults on the CPU)
+
+
+CPU = Machine(
+    name="one CPU core", bytes_per_us=12_000, flop_per_us=50_000, costly_per_us=800, call_us=1.5, own_call_us=4.0,
+    fresh_write=2.0,
+)  # fmt: skip
+CUDA = Machine(
+    name="the GPU", bytes_per_us=3_000_000, flop_per_us=60_000_000, costly_per_us=2_000_000, call_us=4.0,
+    own_call_us=6.0, fresh_write=1.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """One group: bytes and microseconds with PyTorch's operators, and in one kernel."""
+
+    eager_bytes: int
+    own_bytes: int
+    eager_us: float
+    own_us: float
+    calls: int
+
+    @property
+    def saved_us(self) -> float:
+        return self.eager_us - self.own_us
+
+
+def machine_for(device: str) -> Machine:
+    return CUDA if device.startswith("cuda") else CPU
+
+
+def eager_us(node: Node, machine: Machine) -> float:
+    """One operator in PyTorch."""
+    if node.view:
+        return 0.3 * machine.call_us
+    costly = node.output.numel * (1 if node.op in COSTLY else COSTLY_INSIDE.get(node.op, 0))
+    memory = (node.bytes_read + machine.fresh_write * node.bytes_written) / machine.bytes_per_us
+    return machine.call_us + max(memory + costly / machine.costly_per_us, node.flop / machine.flop_per_us)
+
+
+def estimate(group: Group, graph: Graph, machine: Machine, *, reuses: int = 0) -> Estimate:
+    """What one kernel should make of the group; `reuses` results are written into memory that is there already."""
+    nodes = [graph.nodes[name] for name in group.work]
+    read = sum(kind.bytes for kind in group.plan.inputs.values())
+    written = [result.type.bytes for result in group.plan.results]
+    fresh = sum(written[reuses:])
+    own_bytes = read + sum(written)
+    memory = (read + sum(written[:reuses]) + machine.fresh_write * fresh) / machine.bytes_per_us
+    return Estimate(
+        eager_bytes=sum(node.bytes_read + node.bytes_written for node in nodes),
+        own_bytes=own_bytes,
+        eager_us=sum(eager_us(node, machine) for node in nodes),
+        own_us=machine.own_call_us + memory + _costly(group.plan) / machine.costly_per_us,
+        calls=sum(not node.view for node in nodes),
+    )
+
+
+def _costly(plan: Plan) -> int:
+    """Evaluations of costly functions, counted where they vary."""
+    return sum(
+        math.prod(axis.size for axis in scalar.axes)
+        for scalar in plan.scalars
+        if isinstance(scalar, Op) and scalar.op in COSTLY
+    )
+
+
+def whole_us(graph: Graph, machine: Machine) -> float:
+    """The model as PyTorch runs it."""
+    return sum(eager_us(node, machine) for node in graph.nodes.values())
