@@ -299,7 +299,9 @@ def run_app(options: Options, *, start: Start, log: Path) -> int:
     if failed:
         _say_goodbye(f"cuda-tui failed; the traceback is in {log}")
     elif app.session_log:
-        _say_goodbye(f"Session log: {app.session_log}")
+        from cuda_tui.tui.farewell import farewell
+
+        _say_goodbye(farewell(Path(app.session_log)))
     return 2 if failed else code or 0
 
 

@@ -32,6 +32,7 @@ class Service:
 
     def load(self, request: "dict[str, Any]") -> "dict[str, Any]":
         """Import model_new, construct ModelNew, set its mode. Returns the names of its state."""
+        timing.poison_new_memory(True)
         os.chdir(request["folder"])
         if request["library"]:
             os.environ["CUDA_TUI_LIBRARY"] = request["library"]
@@ -102,6 +103,7 @@ class Service:
         self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, positions: "list[float | None]"
     ) -> "dict[str, Any]":
         """Make this process ready to time the model on one draw."""
+        timing.poison_new_memory(False)
         given = tensors.read_tensors(path, rows, self.device)
         self.timer = timing.Timer(
             self.model, lambda placed: trees.unflatten(plan, placed, self.module), given, positions

@@ -62,6 +62,8 @@ class Change:
         self._tensor = tensor.data  # written to without a change of its version
         self._first = int(share * tensor.numel())
         self._floating = tensor.is_floating_point()
+        # In a type of few bits a small change of one element drowns in what the comparison has to allow.
+        self._factor = 1.0 if tensor.dtype in (torch.float32, torch.float64) else 3.0
         self._undo: list[tuple[torch.Tensor, Any]] = []
 
     def apply(self, number: int) -> None:
@@ -74,7 +76,7 @@ class Change:
         value = _item(cell)
         self._undo = [(cell, value)]
         if self._floating:
-            _fill(cell, perturbed(value, number))
+            _fill(cell, perturbed(value, number) * self._factor)
         else:
             other = _at(self._tensor, unravel((place + 1 + number % (size - 1)) % size, shape))
             self._undo.append((other, _item(other)))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from cuda_tui.evaluation.worker import timing
 from tests.evaluation.worker.judging import Bench
 
 MakeBench = Callable[..., Bench]
@@ -27,5 +28,6 @@ def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make
         return Bench(tmp_path, source, **fields)
 
     yield make
+    timing.poison_new_memory(False)
     for name in ("model", "model_new"):
         sys.modules.pop(name, None)

@@ -136,7 +136,9 @@ def test_opaque_object_is_named_and_cannot_be_an_input() -> None:
         trees.unflatten(leaves.plan, leaves.tensors)
 
 
-@pytest.mark.parametrize("tensor", [torch.randn(5, 3), torch.arange(15).reshape(5, 3), torch.randn(3, 5).t()])
+@pytest.mark.parametrize(
+    "tensor", [torch.randn(5, 3), torch.arange(15).reshape(5, 3), torch.randn(3, 5).t(), torch.randn(5, 3).bfloat16()]
+)
 def test_every_timed_call_sees_other_content_and_any_of_them_can_be_made_again(tensor: torch.Tensor) -> None:
     mine, theirs = precise.clone_strided(tensor), precise.clone_strided(tensor)
     change = timing.changes([mine], [0.4])[0]
