@@ -7,6 +7,7 @@ from pathlib import Path
 from cuda_tui.evaluation.pipeline import Evaluator, StopAfter
 from cuda_tui.evaluation.progress import Line, Progress, SliceDone, StageBegan, StageDone, TrialDone
 from cuda_tui.evaluation.report import Measured, Report, Verdict
+from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.records import encode
 from cuda_tui.sandbox.rung import detect
 from cuda_tui.workspace.workspace import Workspace
@@ -26,10 +27,7 @@ def run(
     """Evaluate and print: lines for a person, or the report as one JSON object. Returns the exit code."""
     evaluator = Evaluator(
         Workspace.open(workspace),
-        python=python,
-        environment=environment,
-        rung=detect(),
-        cache=cache,
+        interpreter=Interpreter.at(python, environment=environment, rung=detect(), cache=cache),
         on_progress=_ignore if as_json else _print,
     )
     try:

@@ -17,8 +17,9 @@ from cuda_tui.agent.skills import find_skills
 from cuda_tui.cli.models import provider_for
 from cuda_tui.cli.surroundings import Surroundings
 from cuda_tui.errors import CudaTuiError, UsageError
-from cuda_tui.evaluation.intake import Interpreter, open_target
+from cuda_tui.evaluation.intake import open_target
 from cuda_tui.evaluation.pipeline import Evaluator
+from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.events import Approval, MachineSampled, ProblemMet, SessionResumed, SessionStarted, SettingsChanged
 from cuda_tui.gpu import Machine, Nvml
 from cuda_tui.sandbox.rung import Rung, detect
@@ -48,8 +49,13 @@ class Wiring:
         approval = Approval(around.settings.approve)
         _check_auto(approval, rung)
         provider = provider_for(around, around.settings.model)
-        workspace = await asyncio.to_thread(_open_workspace, around, opening, rung)
-        evaluator = _evaluator_thread(around, workspace, rung)
+        interpreter = _interpreter(around, rung)
+        try:
+            workspace = await asyncio.to_thread(_open_workspace, around, opening, interpreter)
+        except BaseException:
+            await asyncio.to_thread(interpreter.close)
+            raise
+        evaluator = EvaluatorThread(lambda: Evaluator(workspace, interpreter=interpreter))
         try:
             await _examine(evaluator, workspace)
             session = Session.create(
@@ -92,7 +98,8 @@ class Wiring:
             _check_auto(approval, rung)
             provider = provider_for(around, model)
             workspace = await asyncio.to_thread(Workspace.open, Path(started.workspace))
-            evaluator = _evaluator_thread(around, workspace, rung)
+            interpreter = _interpreter(around, rung)
+            evaluator = EvaluatorThread(lambda: Evaluator(workspace, interpreter=interpreter))
             dropped = len(session.log.problems)
             session.append(
                 SessionResumed(model=provider.name, approval=approval, version=version(), dropped_lines=dropped)
@@ -132,13 +139,11 @@ def opening_text(task: Task) -> str:
     return f"{what} Keep what measures faster, then finish."
 
 
-def _open_workspace(around: Surroundings, opening: Opening, rung: Rung) -> Workspace:
-    interpreter = Interpreter(
-        python=around.python,
-        environment=around.worker_environment,
-        rung=rung,
-        cache=str(around.folders.cache),
-    )
+def _interpreter(around: Surroundings, rung: Rung) -> Interpreter:
+    return Interpreter.at(around.python, environment=around.worker_environment, rung=rung, cache=around.folders.cache)
+
+
+def _open_workspace(around: Surroundings, opening: Opening, interpreter: Interpreter) -> Workspace:
     return open_target(
         opening.target,
         interpreter=interpreter,
@@ -147,19 +152,6 @@ def _open_workspace(around: Surroundings, opening: Opening, rung: Rung) -> Works
         workspace=Path(opening.workspace).expanduser().absolute() if opening.workspace else None,
         workspaces=around.folders.workspaces,
     )
-
-
-def _evaluator_thread(around: Surroundings, workspace: Workspace, rung: Rung) -> EvaluatorThread:
-    def make() -> Evaluator:
-        return Evaluator(
-            workspace,
-            python=around.python,
-            environment=around.worker_environment,
-            rung=rung,
-            cache=around.folders.cache,
-        )
-
-    return EvaluatorThread(make)
 
 
 async def _examine(evaluator: EvaluatorThread, workspace: Workspace) -> None:

@@ -7,17 +7,15 @@ import os
 import re
 import shutil
 import tokenize
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cuda_tui.errors import UsageError
 from cuda_tui.evaluation.reference import reference_fault
-from cuda_tui.evaluation.runtime import Runtime
+from cuda_tui.evaluation.runtime import Interpreter, Runtime
 from cuda_tui.evaluation.worker_paths import package_of
 from cuda_tui.evaluation.workers import WorkerDied, WorkerFault, WorkerTimedOut
 from cuda_tui.records import Record
-from cuda_tui.sandbox.rung import Rung
 from cuda_tui.workspace.adopt import adopt
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
@@ -30,15 +28,6 @@ class Target(Record):
 
     path: str
     class_name: str | None = None
-
-
-class Interpreter(Record):
-    """Where the user's code runs while it is looked at."""
-
-    python: str
-    environment: Mapping[str, str]
-    rung: Rung
-    cache: str
 
 
 def parse_target(text: str) -> Target:
@@ -147,14 +136,7 @@ def _inspect(path: Path, root: Path, interpreter: Interpreter, folder: Path) -> 
     """Classes and functions of the file, from an isolated worker that imports it."""
     scratch = folder.parent / f".{folder.name}-intake"
     task = Task(name=path.stem, project_root=str(root))
-    runtime = Runtime(
-        root=scratch,
-        task=task,
-        python=interpreter.python,
-        environment=interpreter.environment,
-        rung=interpreter.rung,
-        cache=Path(interpreter.cache),
-    )
+    runtime = Runtime(root=scratch, task=task, interpreter=interpreter)
     try:
         with runtime.oracle(path.parent) as worker:
             return worker.ask("inspect", limit_s=120, path=str(path), roots=[str(root)], cwd=str(root))

@@ -3,10 +3,9 @@
 import importlib.metadata
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -37,10 +36,9 @@ from cuda_tui.evaluation.report import (
     Verdict,
     VerifyReport,
 )
-from cuda_tui.evaluation.runtime import Runtime
+from cuda_tui.evaluation.runtime import Interpreter, Runtime
 from cuda_tui.evaluation.verify import DrawPool, verify
 from cuda_tui.gpu import lease
-from cuda_tui.sandbox.rung import Rung
 from cuda_tui.workspace.workspace import Workspace
 
 OnProgress: TypeAlias = Callable[[Progress], None]
@@ -61,18 +59,14 @@ class Evaluator:
         self,
         workspace: Workspace,
         *,
-        python: str,
-        environment: Mapping[str, str],
-        rung: Rung,
-        cache: Path,
+        interpreter: Interpreter,
         on_progress: OnProgress = lambda _: None,
     ) -> None:
         self.workspace = workspace
         self.task = workspace.task
         self.on_progress = on_progress
-        self._runtime = Runtime(
-            root=workspace.root, task=self.task, python=python, environment=environment, rung=rung, cache=cache
-        )
+        self._interpreter = interpreter
+        self._runtime = Runtime(root=workspace.root, task=self.task, interpreter=interpreter)
         self._reference = Reference(self._runtime, workspace.root / self.task.file)
         self._pool = DrawPool(self._reference, self.task.draws)
         self._baselines = self._new_baselines()
@@ -145,11 +139,12 @@ class Evaluator:
         self._cancel.set()
 
     def close(self) -> None:
-        """End all processes and remove the run's files."""
+        """End all processes, the interpreter's too, and remove the run's files."""
         self._cancel.set()
         if self._warming is not None:
             self._warming.join(timeout=5)
         self._runtime.close()
+        self._interpreter.close()
 
     # ---- stages
 

@@ -5,43 +5,71 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from cuda_tui import process
 from cuda_tui.errors import UsageError
-from cuda_tui.evaluation.workers import Worker, Zygote
+from cuda_tui.evaluation.workers import Placement, WarmParent, Worker, Zygote
 from cuda_tui.sandbox import access as sandbox_access
 from cuda_tui.sandbox.access import Access
 from cuda_tui.sandbox.rung import Rung, wrap
 from cuda_tui.workspace.task import Task
 
 
-class Runtime:
-    """The zygote, the folders that processes exchange files through, and what each may reach."""
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """The user's Python: its path, the environment to start from, the protection, and a warm parent to share.
 
-    def __init__(
-        self, *, root: Path, task: Task, python: str, environment: Mapping[str, str], rung: Rung, cache: Path
-    ) -> None:
+    `cache` is a folder of the machine for what may be kept between sessions. Whoever makes it closes it.
+    """
+
+    python: str
+    environment: Mapping[str, str]
+    rung: Rung
+    cache: Path
+    parent: WarmParent
+
+    @classmethod
+    def at(cls, python: str, *, environment: Mapping[str, str], rung: Rung, cache: Path) -> "Interpreter":
+        """With a warm parent that starts when it is first needed."""
+        kept = sandbox_access.environment(
+            environment,
+            python=python,
+            TORCHINDUCTOR_CACHE_DIR=str(cache / "inductor"),
+            TORCHINDUCTOR_COMPILE_THREADS="1",  # a pool of compilers would outlive its worker
+        )
+        log = cache / "logs" / f"zygote-{os.getpid()}.log"
+        parent = WarmParent(python=python, env=kept, log=log)
+        return cls(python=python, environment=kept, rung=rung, cache=cache, parent=parent)
+
+    def close(self) -> None:
+        """End the warm parent and every worker."""
+        self.parent.close()
+
+
+class Runtime:
+    """The folders that processes exchange files through, and what each may reach."""
+
+    def __init__(self, *, root: Path, task: Task, interpreter: Interpreter) -> None:
         self.task = task
-        self.python = python
-        self.rung = rung
-        self.cache = cache
+        self.python = interpreter.python
+        self.rung = interpreter.rung
+        self.cache = interpreter.cache
+        self._parent = interpreter.parent
         # Outside the workspace, which the agent's shell can write: what is exchanged and built here is trusted.
-        private = cache / "workspaces" / hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+        private = self.cache / "workspaces" / hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
         self.folder = private / f"run-{os.getpid()}"
         self.build_folder = private / "build"
         _sweep(private)
         self.inbox = self._make("inbox")
         self._scratch = self._make("scratch")
-        self.environment = sandbox_access.environment(
-            environment, python=python, home=self._scratch, **self._private_folders()
-        )
-        self._zygote: Zygote | None = None
+        self.environment = {**interpreter.environment, **self._private_folders()}
         self.cancel: threading.Event | None = None  # looked at while the zygote starts
-        self._starting = threading.Lock()
-        self._system = sandbox_access.system_access(python, read=self._project())
+        self._system = sandbox_access.system_access(self.python, read=self._project())
         self._made = 0
+        self._workers: list[Worker] = []
 
     def _project(self) -> list[Path]:
         root = self.task.project_root
@@ -51,9 +79,8 @@ class Runtime:
         # Landlock cannot give a private /tmp; a folder of our own does in its place.
         temporary = str(self._scratch) if self.rung.worker == "landlock" or self.rung.name == "landlock" else "/tmp"
         return {
+            "HOME": str(self._scratch),
             "TMPDIR": temporary,
-            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a pool of compilers would outlive its worker
             "TORCH_EXTENSIONS_DIR": str(self._scratch / "extensions"),
         }
 
@@ -69,12 +96,8 @@ class Runtime:
 
     @property
     def zygote(self) -> Zygote:
-        """The warm parent, started on first use; about 2 s."""
-        with self._starting:
-            if self._zygote is None:
-                log = self.folder / "zygote.log"
-                self._zygote = Zygote(python=self.python, env=self.environment, log=log, cancel=self.cancel)
-            return self._zygote
+        """The warm parent, started on first use; about 4 s."""
+        return self._parent.zygote(self.cancel)
 
     @property
     def roots(self) -> list[str]:
@@ -105,18 +128,20 @@ class Runtime:
 
     def _fork(self, kind: Literal["oracle", "candidate"], access: Access, *, threads: int, cpu: int | None) -> Worker:
         log = self.folder / f"{kind}.log"
-        return self.zygote.fork(kind, access=access, rung=self.rung, log=log, threads=threads, cpu=cpu)
+        placement = Placement(threads=threads, cpu=cpu, environment=self._private_folders())
+        worker = self.zygote.fork(kind, access=access, rung=self.rung, log=log, placement=placement)
+        self._workers = [*(earlier for earlier in self._workers if earlier.alive), worker]
+        return worker
 
     def run_command(self, workspace: Path) -> "SandboxedRun":
         """How builds run: in the sandbox, with the workspace writable and no network."""
         return SandboxedRun(self._system.and_write(workspace, self.build_folder, self._scratch), self.rung)
 
     def close(self) -> None:
-        """End every process and remove the folders."""
-        with self._starting:
-            if self._zygote is not None:
-                self._zygote.close()
-                self._zygote = None
+        """End this run's workers and remove its folders. The warm parent stays."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -1,6 +1,7 @@
 """The controller's handles: the warm zygote in the user's interpreter, and the workers it forks."""
 
 import contextlib
+import dataclasses
 import json
 import socket
 import subprocess
@@ -50,6 +51,41 @@ class WorkerFault(Exception):
     def place(self) -> str:
         """`file:line` of the innermost frame outside our own code, or an empty string."""
         return f"{self.error['file']}:{self.error['line']}" if self.error.get("file") else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """How a worker runs: threads, the core it is pinned to, and variables added to the zygote's environment."""
+
+    threads: int = 1
+    cpu: int | None = None
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class WarmParent:
+    """A zygote that starts on first use, shared by everything that looks at one user's models in one process."""
+
+    def __init__(self, *, python: str, env: Mapping[str, str], log: Path) -> None:
+        self._python = python
+        self._env = env
+        self._log = log
+        self._zygote: Zygote | None = None
+        self._starting = threading.Lock()
+
+    def zygote(self, cancel: threading.Event | None = None) -> "Zygote":
+        """The warm parent; about 4 s the first time. Raises InfrastructureError and Cancelled."""
+        with self._starting:
+            if self._zygote is None:
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+                self._zygote = Zygote(python=self._python, env=self._env, log=self._log, cancel=cancel)
+            return self._zygote
+
+    def close(self) -> None:
+        """End it and every worker."""
+        with self._starting:
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
 
 
 class Zygote:
@@ -104,14 +140,13 @@ class Zygote:
         access: Access,
         rung: Rung,
         log: Path,
-        threads: int = 1,
-        cpu: int | None = None,
+        placement: "Placement",
     ) -> "Worker":
         """A new isolated worker. Raises InfrastructureError where isolation fails."""
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         request = {"op": "fork", "kind": kind, "spec": worker_spec(access), "rung": rung.worker, "log": str(log)}
         with theirs:
-            answer = self._ask(request | {"threads": threads, "cpu": cpu}, [theirs.fileno()])
+            answer = self._ask(request | dataclasses.asdict(placement), [theirs.fileno()])
         self._connections.add(mine)
         return Worker(self, pid=answer["pid"], connection=mine, kind=kind)
 
@@ -171,6 +206,11 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return not self._dead
 
     def ask(
         self, operation: str, *, limit_s: float, cancel: threading.Event | None = None, **fields: Any

@@ -10,6 +10,7 @@ import pytest
 
 from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.evaluation.report import Report
+from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.sandbox.rung import detect
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
@@ -61,16 +62,25 @@ Evaluate = Callable[..., Report]
 
 
 @pytest.fixture(scope="session")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
+    """Our own Python with one warm parent for all tests that do not need one of their own."""
+    found = Interpreter.at(
+        sys.executable, environment=dict(os.environ), rung=detect(), cache=tmp_path_factory.mktemp("cache")
+    )
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
 def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluate]:
     """evaluate(source_of_model_new) -> Report, on the reference above."""
     root = tmp_path_factory.mktemp("verdicts") / "workspace"
     workspace = Workspace.create(root, task=Task(name="verdicts"), model_source=REFERENCE)
     evaluator = Evaluator(
         workspace,
-        python=sys.executable,
-        environment=dict(os.environ),
-        rung=detect(),
-        cache=tmp_path_factory.mktemp("cache"),
+        interpreter=Interpreter.at(
+            sys.executable, environment=dict(os.environ), rung=detect(), cache=tmp_path_factory.mktemp("cache")
+        ),
     )
 
     def run(source: str, stop_after: Literal["build", "verify", "measure"] = "verify") -> Report:

@@ -1,6 +1,5 @@
 """From what the person named to a workspace, and one clear message for everything that can be missing."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +8,9 @@ import pytest
 
 from cuda_tui.errors import UsageError
 from cuda_tui.evaluation import intake
-from cuda_tui.evaluation.intake import Interpreter, imports_alone, open_target, parse_target, rename_class
+from cuda_tui.evaluation.intake import imports_alone, open_target, parse_target, rename_class
+from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.evaluation.worker.loading import describe_file, import_file
-from cuda_tui.sandbox.rung import detect
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
 
@@ -24,13 +23,10 @@ INPUTS = "\n\ndef get_inputs():\n    return [torch.randn(4, 8)]\n"
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Open:
+def opened(tmp_path: Path, interpreter: Interpreter) -> Open:
     """opened(target) -> Workspace."""
 
     def call(target: object, **arguments: object) -> Workspace:
-        interpreter = Interpreter(
-            python=sys.executable, environment=dict(os.environ), rung=detect(), cache=str(tmp_path / "cache")
-        )
         return open_target(
             str(target),
             interpreter=interpreter,

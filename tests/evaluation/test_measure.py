@@ -19,7 +19,7 @@ def side(name: str, *, span_us: float, gap_us: float, unexplained_ms: float, cal
     return found
 
 
-EAGER = {"span_us": 100.0, "gap_us": 6.0, "unexplained_ms": 1.0}
+EAGER: dict[str, Any] = {"span_us": 100.0, "gap_us": 6.0, "unexplained_ms": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from cuda_tui.errors import ReferenceFault
 from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.evaluation.progress import Progress, SliceDone, StageBegan
 from cuda_tui.evaluation.report import Code, NotMeasured, Report, Verdict
+from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.sandbox.rung import detect
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
@@ -62,10 +63,12 @@ class Room:
         self.cancelled_at = 0.0
         self.evaluator = Evaluator(
             self.workspace,
-            python=sys.executable,
-            environment=dict(os.environ) | {"PROVIDER_API_KEY": "canary-123"},
-            rung=detect(),
-            cache=cache,
+            interpreter=Interpreter.at(
+                sys.executable,
+                environment=dict(os.environ) | {"PROVIDER_API_KEY": "canary-123"},
+                rung=detect(),
+                cache=cache,
+            ),
             on_progress=self._progress,
         )
 
@@ -258,11 +261,12 @@ CONTROLLER = """
 import os, sys, threading
 from pathlib import Path
 from cuda_tui.evaluation.pipeline import Evaluator
+from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.sandbox.rung import detect
 from cuda_tui.workspace.workspace import Workspace
 
-evaluator = Evaluator(Workspace.open(Path(sys.argv[1])), python=sys.executable, environment=dict(os.environ),
-                      rung=detect(), cache=Path(sys.argv[2]))
+interpreter = Interpreter.at(sys.executable, environment=dict(os.environ), rung=detect(), cache=Path(sys.argv[2]))
+evaluator = Evaluator(Workspace.open(Path(sys.argv[1])), interpreter=interpreter)
 evaluator.check_reference()
 print("ready", flush=True)
 evaluator.evaluate(stop_after="verify")

@@ -1,7 +1,5 @@
 """A reference that cannot serve is said so before any candidate is looked at: what, where, and what to do."""
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,8 +7,7 @@ import pytest
 
 from cuda_tui.errors import ReferenceFault
 from cuda_tui.evaluation.reference import Reference
-from cuda_tui.evaluation.runtime import Runtime
-from cuda_tui.sandbox.rung import detect
+from cuda_tui.evaluation.runtime import Interpreter, Runtime
 from cuda_tui.workspace.task import Task
 
 pytestmark = pytest.mark.slow
@@ -29,14 +26,11 @@ def net(forward: str, parts: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+def runtime(tmp_path_factory: pytest.TempPathFactory, interpreter: Interpreter) -> Iterator[Runtime]:
     found = Runtime(
         root=tmp_path_factory.mktemp("reference"),
         task=Task(name="reference", time_limit_s=20.0),
-        python=sys.executable,
-        environment=dict(os.environ),
-        rung=detect(),
-        cache=tmp_path_factory.mktemp("cache"),
+        interpreter=interpreter,
     )
     yield found
     found.close()

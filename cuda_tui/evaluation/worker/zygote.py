@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import sysconfig
+import tempfile
 import traceback
 from typing import Any
 
@@ -86,6 +87,8 @@ def _become(request: "dict[str, Any]", descriptor: int) -> None:
     channel = Channel(socket.socket(fileno=descriptor))
     try:
         _quiet_descriptors(descriptor, request.get("log"))
+        os.environ.update(request["environment"])
+        tempfile.tempdir = None  # as TMPDIR says now
         isolate.enter(request["spec"], request["rung"])
         worker = importlib.import_module("." + request["kind"], __package__)
         serve_requests(channel, worker.Service(request))

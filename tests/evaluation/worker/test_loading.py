@@ -77,7 +77,7 @@ class Wide(torch.nn.Module):
         self.p = torch.randn(8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.c(self.b(self.a(x) + self.t)) * self.p  # type: ignore[no-any-return, operator]
+        return self.c(self.b(self.a(x) + self.t)) * self.p  # type: ignore[no-any-return]
 
 
 def test_state_holds_buffers_and_attributes_and_ties_once() -> None:
