@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
-EXAMPLE ?= examples/rmsnorm_swiglu/model.py
+EXAMPLE ?= examples/softmax_cross_entropy/model.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo test check format wheel clean

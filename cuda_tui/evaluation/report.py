@@ -4,10 +4,13 @@ Units are in the names. Samples are kept; summaries are derived from them. What 
 """
 
 import statistics
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from cuda_tui.records import Real, Record
+
+NATIVE_SUFFIXES = (".cpp", ".cc", ".cu", ".cuh", ".h")
 
 
 class Verdict(StrEnum):
@@ -329,6 +332,14 @@ class Report(Record):
     receipt: Receipt | None = None
 
     @property
+    def identity(self) -> frozenset[tuple[str, str]] | None:
+        """Names and hashes of the sources that were evaluated; None where there is no receipt."""
+        if self.receipt is None:
+            return None
+        sources = (item for item in self.receipt.files.items() if item[0].endswith((".py", *NATIVE_SUFFIXES)))
+        return frozenset(sources)
+
+    @property
     def milestone(self) -> Milestone:
         """The paper's ladder, from this report alone."""
         if self.verdict is not Verdict.PASSED:
@@ -342,3 +353,20 @@ class Report(Record):
         if others and all(ratio.low >= 1.05 for ratio in others):
             return Milestone.FASTER_THAN_COMPILE
         return Milestone.FASTER_THAN_EAGER
+
+
+def superseded(reports: Sequence[Report]) -> frozenset[int]:
+    """Positions of reports whose very sources were measured again later: the later figure is the one that counts.
+
+    The best of many measurements is biased upward, so a winner is measured afresh, and that is what it is worth.
+    """
+    latest: dict[frozenset[tuple[str, str]], int] = {}
+    earlier: set[int] = set()
+    for position, report in enumerate(reports):
+        identity = report.identity
+        if identity is None or not isinstance(report.performance, Measured):
+            continue
+        if identity in latest:
+            earlier.add(latest[identity])
+        latest[identity] = position
+    return frozenset(earlier)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from cuda_tui.evaluation.report import Measured, Outcome, Verdict
+from cuda_tui.evaluation.report import Measured, Outcome, Verdict, superseded
 from cuda_tui.events import CandidateEvaluated, Event
 
 
@@ -16,7 +16,12 @@ def headline(candidate: CandidateEvaluated) -> float | None:
 
 
 def best_candidate(events: Iterable[Event]) -> CandidateEvaluated | None:
-    """The verified candidate with the highest headline ratio; only ones whose interval says "faster" count."""
+    """The verified candidate with the highest headline ratio; only ones whose interval says "faster" count.
+
+    Of several measurements of the same sources the last one counts.
+    """
     evaluated = [event for event in events if isinstance(event, CandidateEvaluated)]
-    faster = [candidate for candidate in evaluated if headline(candidate) is not None]
+    earlier = superseded([candidate.report for candidate in evaluated])
+    standing = [candidate for position, candidate in enumerate(evaluated) if position not in earlier]
+    faster = [candidate for candidate in standing if headline(candidate) is not None]
     return max(faster, key=lambda candidate: headline(candidate) or 0.0, default=None)

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from cuda_tui.evaluation.report import BuildReport, Measured, Outcome, Profile, Ratio, Report, Verdict
+from cuda_tui.evaluation.report import BuildReport, Measured, Outcome, Profile, Ratio, Report, Verdict, superseded
 from cuda_tui.events import Approval, ApprovalAsked, Decision, MachineSampled, SessionEnded, SessionStarted
 from cuda_tui.messages import Effect, ToolCall, ToolResult
 from cuda_tui.records import Record
@@ -219,11 +219,15 @@ class State(Record):
 
 
 def best_of(candidates: tuple[Candidate, ...]) -> Candidate | None:
-    """The fastest of those whose interval says *faster*; the earlier one at a tie."""
+    """The fastest of those whose interval says *faster*; the earlier one at a tie.
+
+    Of several measurements of the same sources the last one counts.
+    """
     best: Candidate | None = None
-    for candidate in candidates:
+    earlier = superseded([candidate.report for candidate in candidates])
+    for position, candidate in enumerate(candidates):
         ratio = candidate.headline
-        if ratio is None or ratio.outcome is not Outcome.FASTER:
+        if position in earlier or ratio is None or ratio.outcome is not Outcome.FASTER:
             continue
         if best is None or best.headline is None or ratio.value > best.headline.value:
             best = candidate

@@ -168,12 +168,28 @@ def test_nothing_faster_restores_the_start_and_says_so() -> None:
 
 
 def test_the_best_of_several_candidates_is_put_back() -> None:
-    gains = iter([2.0, 1.5, 1.4, 1.3])
+    gains = iter([2.0, 1.5, 1.4, 1.3, 1.9])
     desk = Desk(lambda tool, files: report(next(gains)))
     desk.run()
     first = next(index for index, call in enumerate(desk.calls) if call.name == "measure")
     best = {call.arguments["path"]: call.arguments["content"] for call in desk.calls[:first] if call.name == "write"}
     assert desk.files == best
+
+
+def test_the_winner_is_worth_what_it_measures_afresh() -> None:
+    gains = iter([2.0, 1.5, 1.9, 1.3, 1.2])
+    desk = Desk(lambda tool, files: report(next(gains)))
+    desk.run()
+    assert "afresh" in desk.named("measure")[-1].arguments["label"]
+    last = [2.0, 1.5, 1.9, 1.3, 1.2][len(desk.named("measure")) - 1]
+    assert f"{last:.2f}x" in desk.named("finish")[-1].arguments["summary"]
+
+
+def test_a_win_that_does_not_hold_when_measured_afresh_is_not_claimed() -> None:
+    gains = iter([2.0, 0.8, 0.8, 0.8, 0.8])
+    desk = Desk(lambda tool, files: report(next(gains) if len(desk.named("measure")) < 2 else 1.0))
+    desk.run()
+    assert "nothing that helps" in desk.named("finish")[-1].arguments["summary"]
 
 
 def test_an_untraceable_model_ends_with_the_reason() -> None:
