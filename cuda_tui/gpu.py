@@ -6,6 +6,7 @@ No torch and no CUDA context: NVML only asks the driver.
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from cuda_tui.errors import InfrastructureError
+from cuda_tui.errors import Cancelled, InfrastructureError
 from cuda_tui.records import Record
 
 RETRY_S = 60.0  # a reading that failed is asked again this much later, not at every sample
@@ -132,6 +133,17 @@ class Nvml:
         )
 
 
+def processor_ticks(proc: Path = Path("/proc")) -> tuple[int, int] | None:
+    """Clock ticks of all cores together since the machine started: (busy, all). None where the system has no count."""
+    try:
+        words = (proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+        ticks = [int(word) for word in words]
+    except (OSError, ValueError):
+        return None
+    idle = ticks[3] + (ticks[4] if len(ticks) > 4 else 0)
+    return sum(ticks) - idle, sum(ticks)
+
+
 class Machine:
     """Samples processor, memory and, where asked for, one GPU. Call `sample` from one thread, about once a second."""
 
@@ -139,11 +151,11 @@ class Machine:
         self._proc = proc
         self._gpu_index = gpu_index
         self._nvml = Nvml.open() if gpu_index is not None else None
-        self._before = self._ticks()
+        self._before = processor_ticks(proc)
 
     def sample(self) -> MachineReading:
         """The load since the sample before."""
-        now = self._ticks()
+        now = processor_ticks(self._proc)
         load = None
         if now and self._before and now[1] > self._before[1]:
             cores = os.cpu_count() or 1
@@ -151,16 +163,6 @@ class Machine:
         self._before = now
         gpu = self._nvml.read(self._gpu_index) if self._nvml is not None and self._gpu_index is not None else None
         return MachineReading(cpu_load=load, memory_used_bytes=self._memory(), gpu=gpu)
-
-    def _ticks(self) -> tuple[int, int] | None:
-        """Clock ticks (busy, all) since the machine started."""
-        try:
-            words = (self._proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
-            ticks = [int(word) for word in words]
-        except (OSError, ValueError):
-            return None
-        idle = ticks[3] + (ticks[4] if len(ticks) > 4 else 0)
-        return sum(ticks) - idle, sum(ticks)
 
     def _memory(self) -> int | None:
         try:
@@ -173,11 +175,17 @@ class Machine:
 
 @contextlib.contextmanager
 def lease(
-    name: str, *, wait_s: float = 0.0, on_wait: Callable[[str], None] | None = None, folder: Path | None = None
+    name: str,
+    *,
+    wait_s: float = 0.0,
+    on_wait: Callable[[str], None] | None = None,
+    cancel: threading.Event | None = None,
+    folder: Path | None = None,
 ) -> Iterator[None]:
     """Hold a device ("gpu-<uuid>", "cpu") for the whole machine; it is freed when the holder dies.
 
-    Waits up to `wait_s`, telling `on_wait` once who holds it. Raises InfrastructureError naming the holder's pid.
+    Waits up to `wait_s`, telling `on_wait` once who holds it. Raises InfrastructureError naming the holder's pid, and
+    Cancelled where `cancel` is set while it waits.
     """
     descriptor = _open_lease(name, folder)
     try:
@@ -188,6 +196,8 @@ def lease(
                 raise InfrastructureError(
                     f"{name} is in use by another measurement (pid {holder}).", hint="Wait for it, or end that process."
                 )
+            if cancel is not None and cancel.is_set():
+                raise Cancelled("cancelled")
             if on_wait is not None and not told:
                 on_wait(f"waiting for {name}, in use by pid {holder}")
                 told = True

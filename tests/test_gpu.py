@@ -1,12 +1,13 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from cuda_tui.errors import InfrastructureError
+from cuda_tui.errors import Cancelled, InfrastructureError
 from cuda_tui.gpu import Machine, Nvml, lease
 
 
@@ -75,6 +76,19 @@ def test_second_lease_names_the_holder(tmp_path: Path) -> None:
         pytest.fail("held twice")
     with lease("gpu-1", folder=tmp_path):
         pass
+
+
+def test_waiting_for_a_lease_says_for_whom_and_ends_when_it_is_cancelled(tmp_path: Path) -> None:
+    cancel, told = threading.Event(), list[str]()
+
+    def hear(text: str) -> None:
+        told.append(text)
+        cancel.set()
+
+    waited = lease("gpu-1", wait_s=60, on_wait=hear, cancel=cancel, folder=tmp_path)
+    with lease("gpu-1", folder=tmp_path), pytest.raises(Cancelled), waited:
+        pytest.fail("held twice")
+    assert told == [f"waiting for gpu-1, in use by pid {os.getpid()}"]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.metadata
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,8 @@ class Wiring:
             )
         except BaseException:
             await asyncio.to_thread(evaluator.close)
+            if workspace.root != Path(opening.target).expanduser().resolve():
+                await asyncio.to_thread(shutil.rmtree, workspace.root, ignore_errors=True)  # made for this session
             raise
         runner = _runner(
             around, session=session, workspace=workspace, evaluator=evaluator, provider=provider, rung=rung

@@ -5,10 +5,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cuda_tui.evaluation.pipeline_types import Timed
 from cuda_tui.evaluation.reference import Reference, reference_fault
 from cuda_tui.evaluation.report import BaselineState
 from cuda_tui.evaluation.runtime import Runtime
+from cuda_tui.evaluation.timed import Positions, Timed
 from cuda_tui.evaluation.workers import Worker, WorkerDied, WorkerFault, WorkerTimedOut
 
 COMPILE_LIMIT_S = 300.0
@@ -23,9 +23,7 @@ class Baseline:
         self._workers = workers
         self._limit_s = limit_s
 
-    def prepare(
-        self, number: int, seed: int, positions: list[float | None], *, cancel: threading.Event | None = None
-    ) -> Timed:
+    def prepare(self, number: int, seed: int, positions: Positions, *, cancel: threading.Event | None = None) -> Timed:
         """Make process `number` ready for a draw."""
         worker = self._workers[number]
         worker.ask("prepare", limit_s=self._limit_s(1), cancel=cancel, seed=seed, positions=positions)

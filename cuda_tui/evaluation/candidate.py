@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from cuda_tui.evaluation.pipeline_types import Timed
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import BuildReport, Code
 from cuda_tui.evaluation.runtime import Runtime
+from cuda_tui.evaluation.timed import Positions, Timed
 from cuda_tui.evaluation.workers import Worker, WorkerDied, WorkerFault, WorkerTimedOut
 from cuda_tui.records import Record
 from cuda_tui.workspace.workspace import Workspace
@@ -152,7 +152,7 @@ class CandidateProcess:
         )
         return out, self._export(answer)
 
-    def prepare(self, draw: Draw, positions: list[float | None]) -> Timed:
+    def prepare(self, draw: Draw, positions: Positions) -> Timed:
         """Make ready for timing on a draw."""
         path, rows, plan = str(self._inbox / draw.written["file"]), draw.written["rows"], draw.written["plan"]
         self.ask("prepare", self._limit(), path=path, rows=rows, plan=plan, positions=positions)

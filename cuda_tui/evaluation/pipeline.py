@@ -2,26 +2,24 @@
 
 import importlib.metadata
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from cuda_tui.errors import Cancelled, InfrastructureError, ReferenceFault
+from cuda_tui.errors import Cancelled, ReferenceFault
 from cuda_tui.evaluation import measure as measuring
 from cuda_tui.evaluation import policy, profiler
-from cuda_tui.evaluation.baselines import Baselines
+from cuda_tui.evaluation.bench import Bench
 from cuda_tui.evaluation.build import vectorisation
 from cuda_tui.evaluation.build.build import Builder
 from cuda_tui.evaluation.build.build import build as run_build
 from cuda_tui.evaluation.build.plan import BuildOptions
-from cuda_tui.evaluation.build.warm import warm_header
 from cuda_tui.evaluation.candidate import Candidate, Rejected
-from cuda_tui.evaluation.progress import Line, Progress, StageBegan, StageDone
-from cuda_tui.evaluation.reference import Reference
+from cuda_tui.evaluation.findings import Findings, summary
+from cuda_tui.evaluation.progress import Emit, Line
 from cuda_tui.evaluation.report import (
     BuildReport,
     Code,
@@ -32,17 +30,17 @@ from cuda_tui.evaluation.report import (
     Profile,
     Receipt,
     Report,
-    StageTiming,
-    Verdict,
-    VerifyReport,
 )
-from cuda_tui.evaluation.runtime import Interpreter, Runtime
-from cuda_tui.evaluation.verify import DrawPool, verify
+from cuda_tui.evaluation.runtime import Interpreter
+from cuda_tui.evaluation.stages import Stages
+from cuda_tui.evaluation.verify import verify
 from cuda_tui.gpu import lease
+from cuda_tui.words import counted
 from cuda_tui.workspace.workspace import Workspace
 
-OnProgress: TypeAlias = Callable[[Progress], None]
 LEASE_WAIT_S = 900.0  # another measurement may take minutes, never a quarter of an hour
+STRICT_SHARE = 0.9  # of the time, by authored operators, under the strict library policy
+NEGLIGIBLE_SHARE = 0.01
 
 StopAfter: TypeAlias = Literal["build", "verify", "measure"]
 
@@ -60,33 +58,24 @@ class Evaluator:
         workspace: Workspace,
         *,
         interpreter: Interpreter,
-        on_progress: OnProgress = lambda _: None,
+        on_progress: Emit = lambda _: None,
     ) -> None:
         self.workspace = workspace
         self.task = workspace.task
         self.on_progress = on_progress
         self._interpreter = interpreter
-        self._runtime = Runtime(root=workspace.root, task=self.task, interpreter=interpreter)
-        self._reference = Reference(self._runtime, workspace.root / self.task.file)
-        self._pool = DrawPool(self._reference, self.task.draws)
-        self._baselines = self._new_baselines()
         self._cancel = threading.Event()
-        self._runtime.cancel = self._cancel
+        self._bench = Bench(workspace, interpreter=interpreter, cancel=self._cancel)
+        self._reference = self._bench.reference
+        self._runtime = self._bench.runtime
         self._busy = threading.Lock()
-        self._warming: threading.Thread | None = None
-        self._stages: list[StageTiming] = []
-
-    def _new_baselines(self) -> Baselines:
-        file = self.workspace.root / self.task.file
-        return Baselines(self._runtime, self._reference, file, processes=measuring.PROCESSES)
+        self._stages = Stages(on_progress)
 
     # ---- what front ends and tools call
 
     def warm_up(self) -> None:
         """Start the workers, the draws and the baselines in the background; failures surface in the first call."""
-        if self._warming is None:
-            self._warming = threading.Thread(target=self._warm, name="evaluator-warm-up", daemon=True)
-            self._warming.start()
+        self._bench.warm_up()
 
     def check_reference(self) -> None:
         """Load and examine the user's model. Raises ReferenceFault."""
@@ -96,8 +85,7 @@ class Evaluator:
     def trace(self) -> dict[str, Any]:
         """The reference's operators. Raises ReferenceFault."""
         with self._call():
-            trace: dict[str, Any] = self._reference.ask("trace", cancel=self._cancel)["trace"]
-            return trace
+            return self._trace()
 
     def build(self) -> BuildReport:
         """Compile the kernels. Errors in the sources are in the report."""
@@ -107,11 +95,14 @@ class Evaluator:
     def evaluate(self, *, stop_after: StopAfter = "measure") -> Report:
         """The whole pipeline, or its beginning. Raises ReferenceFault and infrastructure errors, never a verdict."""
         with self._call():
+            found = Findings(stages=self._stages, sandbox=self._runtime.rung.summary)
             try:
-                return self._evaluate(stop_after)
+                return self._evaluate(found, stop_after)
+            except Rejected as rejected:
+                return found.rejected(rejected.code, rejected.reason)
             except Cancelled:
-                self._reset_baselines()
-                return self._report(Verdict.UNVERIFIED, Code.CANCELLED, "cancelled", NotMeasured(reason="cancelled"))
+                self._bench.reset_baselines()
+                return found.unverified(Code.CANCELLED, "cancelled", not_measured="cancelled")
 
     def profile(self, subject: Literal["reference", "candidate"]) -> Profile:
         """Where time goes. Raises Rejected's sentence as ReferenceFault where the candidate does not run."""
@@ -141,143 +132,87 @@ class Evaluator:
     def close(self) -> None:
         """End all processes, the interpreter's too, and remove the run's files."""
         self._cancel.set()
-        if self._warming is not None:
-            self._warming.join(timeout=5)
-        self._runtime.close()
+        self._bench.close()
         self._interpreter.close()
 
-    # ---- stages
+    # ---- the pipeline
 
-    def _evaluate(self, stop_after: StopAfter) -> Report:
+    def _evaluate(self, found: Findings, stop_after: StopAfter) -> Report:
         if problems := self.workspace.protected_problems():
-            return self._report(Verdict.REJECTED, Code.TAMPER, problems[0], NotMeasured(reason="not verified"))
-        with self._stage("policy") as say:
-            flags = policy.scan(self.workspace.root, protected=self.workspace.protected_names())
-            say(f"{len(flags)} flags" if flags else "nothing to flag")
-        build: BuildReport | None = None
+            return found.rejected(Code.TAMPER, problems[0], not_measured="not verified")
+        with self._stages.stage("policy") as say:
+            found.flags = policy.scan(self.workspace.root, protected=self.workspace.protected_names())
+            say(counted(len(found.flags), "flag") if found.flags else "nothing to flag")
         if self._has_kernels():
-            build = self._build()
-            if not build.succeeded:
-                first = build.errors[0] if build.errors else None
+            found.build = self._build()
+            if not found.build.succeeded:
+                first = found.build.errors[0] if found.build.errors else None
                 text = f"{first.place}: {first.message}" if first else "the build failed"
-                return self._report(
-                    Verdict.REJECTED, Code.BUILD, text, NotMeasured(reason="not built"), build=build, flags=flags
-                )
-        if stop_after == "build" or self._compiled_only(build):
+                return found.rejected(Code.BUILD, text, not_measured="not built")
+        if stop_after == "build" or self._compiled_only(found.build):
             message = "compiled; not run" if stop_after == "build" else "compiled; there is no GPU here to run it on"
-            return self._report(
-                Verdict.UNVERIFIED, Code.COMPILED_ONLY, message, NotMeasured(reason="not run"), build=build, flags=flags
-            )
-        return self._run(build, flags, stop_after)
-
-    def _run(self, build: BuildReport | None, flags: tuple[Flag, ...], stop_after: StopAfter) -> Report:
-        with self._stage("reference"):
+            return found.unverified(Code.COMPILED_ONLY, message, not_measured="not run")
+        with self._stages.stage("reference"):
             self._reference.start(self._cancel)
+        candidate = Candidate(self.workspace, found.build, self._runtime, self._reference)
         try:
-            candidate = Candidate(self.workspace, build, self._runtime, self._reference)
-        except Rejected as rejected:
-            failed_early = NotMeasured(reason="rejected")
-            return self._report(
-                Verdict.REJECTED, rejected.code, rejected.reason, failed_early, build=build, flags=flags
-            )
-        verified: VerifyReport | None = None
-        seeds: tuple[int, ...] = ()
-        performance: Performance = NotMeasured(reason="not asked for")
-        profile: Profile | None = None
-        try:
-            with self._stage("verify") as say:
-                verified, failed, more, seeds = verify(
-                    candidate, self._reference, self._pool, emit=self.on_progress, cancel=self._cancel
-                )
-                flags += more
-                say(f"{verified.tensors_compared} tensors compared in {len(verified.trials)} trials")
-                if failed is not None:
-                    raise Rejected(failed.code or Code.NUM_MISMATCH, f"{failed.name}: {failed.reason}")
-            if any(flag.code == "DEGENERATE_TASK" for flag in flags):
-                raise _Degenerate
-            if stop_after == "measure":
-                performance = self._measure(candidate)
-                profile = self._attribute(candidate)
-                flags += self._share_flags(profile)
-            candidate.check_unchanged()
-        except Rejected as rejected:
-            return self._report(
-                Verdict.REJECTED,
-                rejected.code,
-                rejected.reason,
-                NotMeasured(reason="rejected"),
-                build=build,
-                verify=verified,
-                flags=flags,
-            )
-        except _Degenerate:
-            return self._report(
-                Verdict.UNVERIFIED,
-                Code.DEGENERATE_TASK,
-                "the reference's outputs do not vary with its inputs beyond rounding, so nothing can be proved; "
-                "where its precision is low by design, raise error_cap in task.toml",
-                NotMeasured(reason="degenerate task"),
-                build=build,
-                verify=verified,
-                flags=flags,
-            )
+            return self._judge(candidate, found, stop_after)
         finally:
             candidate.close()
-        receipt = Receipt(
-            files=candidate.hashes,
-            library_sha256=build.library_sha256 if build else None,
-            seeds=seeds,
-            versions=self._versions(),
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-        return self._report(
-            Verdict.PASSED,
-            None,
-            _summary(performance),
-            performance,
-            build=build,
-            verify=verified,
-            flags=flags,
-            profile=profile,
-            receipt=receipt,
-        )
+
+    def _judge(self, candidate: Candidate, found: Findings, stop_after: StopAfter) -> Report:
+        """Run the candidate: verify, then measure and attribute. Raises Rejected."""
+        seeds = self._verify(candidate, found)
+        if any(flag.code == Code.DEGENERATE_TASK for flag in found.flags):
+            text = (
+                "the reference's outputs do not vary with its inputs beyond rounding, so nothing can be proved; "
+                "where its precision is low by design, raise error_cap in task.toml"
+            )
+            return found.unverified(Code.DEGENERATE_TASK, text, not_measured="degenerate task")
+        performance: Performance = NotMeasured(reason="not asked for")
+        if stop_after == "measure":
+            performance = self._measure(candidate)
+            found.profile = self._attribute(candidate)
+            found.flags += self._share_flags(found.profile)
+        candidate.check_unchanged()
+        return found.passed(performance, self._receipt(candidate, found.build, seeds))
+
+    def _build(self) -> BuildReport:
+        with self._stages.stage("build") as say:
+            report = run_build(self.workspace, builder=self._builder(), on_progress=self.on_progress)
+            say(f"{len(report.compiled)} compiled, {len(report.cached)} up to date")
+            return report
+
+    def _verify(self, candidate: Candidate, found: Findings) -> tuple[int, ...]:
+        """The seeds that were spent. Raises Rejected where an output is wrong."""
+        with self._stages.stage("verify") as say:
+            found.verify, failed, flags, seeds = verify(
+                candidate, self._reference, self._bench.pool, emit=self.on_progress, cancel=self._cancel
+            )
+            found.flags += flags
+            tensors = counted(found.verify.tensors_compared, "tensor")
+            say(f"{tensors} compared in {counted(len(found.verify.trials), 'trial')}")
+            if failed is not None:
+                raise Rejected(failed.code or Code.NUM_MISMATCH, f"{failed.name}: {failed.reason}")
+        return seeds
 
     def _measure(self, candidate: Candidate) -> Measured:
-        self._join_warm_up()
-        with self._stage("baselines"):
-            self._baselines.start(cpu=measuring.conditions().cpu, cancel=self._cancel)
-        with self._stage("measure") as say, self._lease():
-            measured = measuring.measure(
-                candidate, self._reference, self._baselines, emit=self.on_progress, cancel=self._cancel
-            )
-            threads = measuring.all_threads(candidate, self._reference, self._baselines, cancel=self._cancel)
-            say(_summary(measured))
-            return _with_threads(measured, threads)
-
-    @contextmanager
-    def _lease(self) -> Iterator[None]:
-        """The device for the whole machine: one measurement at a time. Waits, and says for whom."""
-        deadline = time.monotonic() + LEASE_WAIT_S
-        told: set[str] = set()
-        while True:
-            if self._cancel.is_set():
-                raise Cancelled("cancelled")
-            with ExitStack() as stack:
-                try:
-                    stack.enter_context(lease(self.task.device.replace(":", "-")))
-                except InfrastructureError as busy:
-                    if time.monotonic() > deadline:
-                        raise
-                    if busy.message not in told:
-                        told.add(busy.message)
-                        self.on_progress(Line(source="measure", text=f"waiting: {busy.message}"))
-                    time.sleep(0.2)
-                    continue
-                yield
-                return
+        self._bench.quiet()
+        with self._stages.stage("baselines"):
+            baselines = self._bench.baselines()
+        device = self.task.device.replace(":", "-")
+        with (
+            self._stages.stage("measure") as say,
+            lease(device, wait_s=LEASE_WAIT_S, on_wait=self._say_waiting, cancel=self._cancel),
+        ):
+            sides = (candidate, self._reference, baselines)
+            measured = measuring.measure(*sides, emit=self.on_progress, cancel=self._cancel)
+            threads = measuring.all_threads(*sides, cancel=self._cancel)
+            say(summary(measured))
+            return msgspec.structs.replace(measured, all_threads=threads)
 
     def _attribute(self, candidate: Candidate) -> Profile:
-        with self._stage("attribute") as say:
+        with self._stages.stage("attribute") as say:
             found = self._profile_candidate(candidate)
             profile = profiler.to_profile(found, subject="candidate", device=self.task.device)
             say(f"{profiler.authored_share(profile):.0%} of the time in the candidate's own operators")
@@ -285,13 +220,19 @@ class Evaluator:
 
     def _share_flags(self, profile: Profile) -> tuple[Flag, ...]:
         share = profiler.authored_share(profile)
-        if self.task.library_policy == "strict" and share < 0.9:
+        if self.task.library_policy == "strict" and share < STRICT_SHARE:
             raise Rejected(
-                Code.KERNEL_SHARE, f"authored kernels carry {share:.0%} of the time, strict policy wants 90%"
+                Code.KERNEL_SHARE,
+                f"authored kernels carry {share:.0%} of the time, strict policy wants {STRICT_SHARE:.0%}",
             )
-        if share < 0.01:
+        if share < NEGLIGIBLE_SHARE:
             return (Flag(code="KERNEL_SHARE", message="the candidate's own operators carry under 1% of the time"),)
         return ()
+
+    # ---- pieces
+
+    def _say_waiting(self, text: str) -> None:
+        self.on_progress(Line(source="measure", text=text))
 
     def _profile_candidate(self, candidate: Candidate) -> dict[str, Any]:
         draw = self._reference.draw(cancel=self._cancel)
@@ -302,13 +243,16 @@ class Evaluator:
         finally:
             self._reference.spend(draw)
 
+    def _trace(self) -> dict[str, Any]:
+        trace: dict[str, Any] = self._reference.ask("trace", cancel=self._cancel)["trace"]
+        return trace
+
     def _with_roofline(self, profile: Profile) -> Profile:
         try:
-            trace = self._reference.ask("trace", cancel=self._cancel)["trace"]
+            return profiler.with_roofline(profile, self._trace())
         except ReferenceFault as untraceable:
             note = f"no roofline: {untraceable.message}"
             return msgspec.structs.replace(profile, notes=(*profile.notes, note))
-        return profiler.with_roofline(profile, trace)
 
     def _vectorisation(self) -> tuple[str, ...]:
         """What the compiler says of each loop."""
@@ -324,95 +268,25 @@ class Evaluator:
             cache_folder=self._runtime.cache,
         )
 
-    def _build(self) -> BuildReport:
-        with self._stage("build") as say:
-            report = run_build(self.workspace, builder=self._builder(), on_progress=self.on_progress)
-            say(f"{len(report.compiled)} compiled, {len(report.cached)} up to date")
-            return report
-
-    # ---- pieces
-
     def _has_kernels(self) -> bool:
         folder = self.workspace.root / "kernels"
-        sources = [path for path in folder.rglob("*") if path.suffix in {".cpp", ".cc", ".cu"}]
-        return bool(sources)
+        return any(path.suffix in {".cpp", ".cc", ".cu"} for path in folder.rglob("*"))
 
     def _compiled_only(self, build: BuildReport | None) -> bool:
         return self.task.device.startswith("cuda") and (build is None or build.library is None)
+
+    def _receipt(self, candidate: Candidate, build: BuildReport | None, seeds: tuple[int, ...]) -> Receipt:
+        return Receipt(
+            files=candidate.hashes,
+            library_sha256=build.library_sha256 if build else None,
+            seeds=seeds,
+            versions=self._runtime.zygote.versions | {"cuda-tui": importlib.metadata.version("cuda-tui")},
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
 
     @contextmanager
     def _call(self) -> Iterator[None]:
         with self._busy:
             self._cancel.clear()
-            self._stages = []
+            self._stages = Stages(self.on_progress)
             yield
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[Callable[[str], None]]:
-        began = time.monotonic()
-        summary = [""]
-        self.on_progress(StageBegan(stage=name))
-        try:
-            yield lambda text: summary.__setitem__(0, text)
-        finally:
-            seconds = time.monotonic() - began
-            self._stages.append(StageTiming(stage=name, seconds=round(seconds, 3)))
-            self.on_progress(StageDone(stage=name, seconds=seconds, summary=summary[0]))
-
-    def _warm(self) -> None:
-        try:
-            self._reference.start(self._cancel)
-            self._pool.fill(self._cancel)
-            self._warm_header()
-            self._baselines.start(cpu=measuring.conditions().cpu, cancel=self._cancel)
-        except Exception:  # the first call that needs it meets the same fault and reports it
-            return
-
-    def _warm_header(self) -> None:
-        runtime = self._runtime
-        warm_header(python=runtime.python, env=runtime.environment, cache_folder=runtime.cache, cancel=self._cancel)
-
-    def _join_warm_up(self) -> None:
-        while self._warming is not None and self._warming.is_alive():
-            if self._cancel.is_set():
-                raise Cancelled("cancelled")
-            self._warming.join(timeout=0.1)
-
-    def _reset_baselines(self) -> None:
-        """After a cancel some of their processes may be gone."""
-        self._baselines.close()
-        self._baselines = self._new_baselines()
-
-    def _versions(self) -> dict[str, str]:
-        return self._runtime.zygote.versions | {"cuda-tui": importlib.metadata.version("cuda-tui")}
-
-    def _report(
-        self, verdict: Verdict, code: Code | None, message: str, performance: Performance, **parts: Any
-    ) -> Report:
-        return Report(
-            verdict=verdict,
-            code=code,
-            message=message,
-            performance=performance,
-            stages=tuple(self._stages),
-            sandbox=self._runtime.rung.summary,
-            **parts,
-        )
-
-
-class _Degenerate(Exception):
-    """The task proves nothing."""
-
-
-def _with_threads(measured: Measured, threads: tuple[Any, ...]) -> Measured:
-    return msgspec.structs.replace(measured, all_threads=threads)
-
-
-def _summary(performance: Performance) -> str:
-    if isinstance(performance, NotMeasured):
-        return "verified"
-    parts = [
-        f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}] against {ratio.baseline}: {ratio.outcome}"
-        for ratio in performance.ratios
-    ]
-    return "; ".join(parts)

@@ -1,5 +1,6 @@
 """What an evaluation says while it runs. Plain records below `events`, which turns them into transient events."""
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from cuda_tui.records import Record
@@ -45,3 +46,4 @@ class SliceDone(Record):
 
 
 Progress: TypeAlias = Line | StageBegan | StageDone | TrialDone | SliceDone
+Emit: TypeAlias = Callable[[Progress], None]

@@ -1,6 +1,7 @@
 """The controller's side of the reference: examined once, then a source of draws and a judge of outputs."""
 
 import secrets
+import signal
 import threading
 import time
 from pathlib import Path
@@ -35,6 +36,7 @@ class Reference:
     def __init__(self, runtime: Runtime, model_file: Path) -> None:
         self._runtime = runtime
         self._file = model_file
+        self._source = Path(runtime.task.source or model_file)  # what the person calls it
         self._worker: Worker | None = None
         self._lock = threading.RLock()
         self._drawn = 0
@@ -71,7 +73,7 @@ class Reference:
                 self.init = worker.ask("construct_arguments", limit_s=60, folder=str(self._runtime.inbox))
             except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
                 worker.close()
-                raise reference_fault(error, self._file) from None
+                raise reference_fault(error, self._source, copy=self._file) from None
             except BaseException:
                 worker.close()
                 raise
@@ -98,12 +100,12 @@ class Reference:
             try:
                 return self._worker.ask(operation, limit_s=self.limit_s(40), cancel=cancel, **fields)
             except WorkerFault as error:
-                raise reference_fault(error, self._file) from None
+                raise reference_fault(error, self._source, copy=self._file) from None
             except BaseException as error:
                 # Cancelled or dead: its draws are lost, and the next request starts another.
                 self.close()
                 if isinstance(error, (WorkerDied, WorkerTimedOut)):
-                    raise reference_fault(error, self._file) from None
+                    raise reference_fault(error, self._source, copy=self._file) from None
                 raise
 
     def limit_s(self, calls: int = 1) -> float:
@@ -191,11 +193,16 @@ def task_fields(task: Task) -> dict[str, Any]:
     }
 
 
-def reference_fault(error: WorkerFault | WorkerDied | WorkerTimedOut, file: Path) -> UsageError:
-    """A worker's failure on the user's own model, as one message."""
+def reference_fault(
+    error: WorkerFault | WorkerDied | WorkerTimedOut, file: Path, *, copy: Path | None = None
+) -> UsageError:
+    """A worker's failure on the user's own model, as one message. `copy` is what ran in the file's place."""
     if isinstance(error, WorkerFault):
         text = error.error["message"] if error.error.get("code") == "REFERENCE_FAULT" else str(error)
         place = f" ({error.place})" if error.place else ""
+        if copy is not None:
+            place = place.replace(str(copy), str(file))
+            text = text.replace(f"at {copy.name}:", f"at {file.name}:")
         needs_gpu = "CUDA" in text or "cuda" in text
         hint = "The model asks for a GPU, and this process has none: make its device a parameter." if needs_gpu else ""
         return ReferenceFault(f"{file.name}: {text.splitlines()[0] if text else error}{place}", hint=hint)
@@ -203,7 +210,13 @@ def reference_fault(error: WorkerFault | WorkerDied | WorkerTimedOut, file: Path
         return ReferenceFault(
             f"{file.name}: {error}", hint="Give smaller example inputs, or raise time_limit_s in task.toml."
         )
-    return ReferenceFault(f"{file.name}: the reference ended its process with status {error.status}")
+    return ReferenceFault(f"{file.name}: the reference ended its process with {_status(error.status)}")
+
+
+def _status(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"status {status}"
+    return f"signal {-status} ({signal.strsignal(-status) or 'unknown'})"
 
 
 def _check(row: dict[str, Any]) -> OutputCheck:

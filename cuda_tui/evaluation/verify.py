@@ -5,8 +5,7 @@ import threading
 import time
 
 from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, Rejected
-from cuda_tui.evaluation.pipeline_types import Emit
-from cuda_tui.evaluation.progress import TrialDone
+from cuda_tui.evaluation.progress import Emit, TrialDone
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import Flag, Trial, VerifyReport
 

@@ -202,10 +202,23 @@ def test_killed_run_resumes_with_its_open_call_interrupted(run: Run) -> None:
     assert "done: recovered" in done.stdout
 
 
-def test_reference_that_fails_is_one_message_before_any_session(run: Run) -> None:
-    (run.folder / "model.py").write_text(MODEL.replace("torch.tanh(x) + x", "1 / 0"))
-    done = run.finish(*optimize(run.script(call("finish", summary="x"))))
+def test_reference_that_fails_is_one_message_that_names_the_persons_file_and_leaves_nothing(run: Run) -> None:
+    (run.folder / "net.py").write_text(MODEL.replace("torch.tanh(x) + x", "1 / 0"))
+    arguments = [part.replace("model.py", "net.py") for part in optimize(run.script(call("finish", summary="x")))]
+    done = run.finish(*arguments)
     assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
+    assert f"net.py: ZeroDivisionError: division by zero ({run.folder / 'net.py'}:6)" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list((run.folder / "state").rglob("*.jsonl"))
+    assert not list((run.folder / "data" / "cuda-tui" / "workspaces").iterdir())
+
+
+def test_workspace_whose_reference_fails_is_kept(run: Run) -> None:
+    (run.folder / "model.py").write_text(MODEL)
+    script = run.script(call("finish", summary="x"))
+    assert run.finish(*optimize(script)).returncode == 0
+    (workspace,) = (run.folder / "data" / "cuda-tui" / "workspaces").iterdir()
+    (workspace / "model.py").write_text(MODEL.replace("torch.tanh(x) + x", "1 / 0"))
+    arguments = [part.replace("model.py", str(workspace)) for part in optimize(script)]
+    assert run.finish(*arguments).returncode == 1
+    assert (workspace / "task.toml").is_file()

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from cuda_tui.evaluation.candidate import Rejected
-from cuda_tui.evaluation.measure import Side, check_accounts, check_clock
-from cuda_tui.evaluation.pipeline_types import Timed
 from cuda_tui.evaluation.report import Code
+from cuda_tui.evaluation.sides import Side, check_accounts, check_clock
+from cuda_tui.evaluation.timed import Timed
 
 
 def side(name: str, *, span_us: float, gap_us: float, unexplained_ms: float, calls: int = 400) -> Side:

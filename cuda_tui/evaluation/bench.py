@@ -1,0 +1,69 @@
+"""What stays warm between the evaluations of one workspace: the oracle, draws made ahead, and the baselines."""
+
+import threading
+
+from cuda_tui.errors import Cancelled
+from cuda_tui.evaluation.baselines import Baselines
+from cuda_tui.evaluation.build.warm import warm_header
+from cuda_tui.evaluation.machine import conditions
+from cuda_tui.evaluation.measure import PROCESSES
+from cuda_tui.evaluation.reference import Reference
+from cuda_tui.evaluation.runtime import Interpreter, Runtime
+from cuda_tui.evaluation.verify import DrawPool
+from cuda_tui.workspace.workspace import Workspace
+
+
+class Bench:
+    """The processes of one workspace; each starts when it is first needed, or ahead of that by `warm_up`."""
+
+    def __init__(self, workspace: Workspace, *, interpreter: Interpreter, cancel: threading.Event) -> None:
+        self._model_file = workspace.root / workspace.task.file
+        self._cancel = cancel
+        self._warming: threading.Thread | None = None
+        self.runtime = Runtime(root=workspace.root, task=workspace.task, interpreter=interpreter)
+        self.runtime.cancel = cancel
+        self.reference = Reference(self.runtime, self._model_file)
+        self.pool = DrawPool(self.reference, workspace.task.draws)
+        self._baselines = self._new_baselines()
+
+    def _new_baselines(self) -> Baselines:
+        return Baselines(self.runtime, self.reference, self._model_file, processes=PROCESSES)
+
+    def warm_up(self) -> None:
+        """Start everything in the background; failures surface in the first call that needs it."""
+        if self._warming is None:
+            self._warming = threading.Thread(target=self._warm, name="evaluator-warm-up", daemon=True)
+            self._warming.start()
+
+    def _warm(self) -> None:
+        try:
+            self.reference.start(self._cancel)
+            self.pool.fill(self._cancel)
+            runtime = self.runtime
+            warm_header(python=runtime.python, env=runtime.environment, cache_folder=runtime.cache, cancel=self._cancel)
+            self._baselines.start(cpu=conditions().cpu, cancel=self._cancel)
+        except Exception:  # the first call that needs it meets the same fault and reports it
+            return
+
+    def quiet(self) -> None:
+        """Wait for the end of a warm-up, which would disturb a measurement. Raises Cancelled."""
+        while self._warming is not None and self._warming.is_alive():
+            if self._cancel.is_set():
+                raise Cancelled("cancelled")
+            self._warming.join(timeout=0.1)
+
+    def baselines(self) -> Baselines:
+        """The baselines, started. Raises ReferenceFault."""
+        self._baselines.start(cpu=conditions().cpu, cancel=self._cancel)
+        return self._baselines
+
+    def reset_baselines(self) -> None:
+        """After a cancel some of their processes may be gone."""
+        self._baselines.close()
+        self._baselines = self._new_baselines()
+
+    def close(self) -> None:
+        """End all processes and remove the run's files. The interpreter's warm parent stays."""
+        if self._warming is not None:
+            self._warming.join(timeout=5)
+        self.runtime.close()
