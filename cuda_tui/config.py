@@ -1,5 +1,6 @@
 """Settings: flags > environment > project TOML > user TOML > defaults. Read once, in cli, and passed down."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,11 +93,22 @@ def load_settings(flags: Mapping[str, Any], *, environ: Mapping[str, str], proje
         merged |= {name: value for name, value in layer.items() if name != "providers"}
     merged["providers"] = {name: _completed(name, values) for name, values in providers.items()}
     try:
-        return msgspec.convert(merged, Settings)
+        return checked(msgspec.convert(merged, Settings))
     except msgspec.ValidationError as error:
         raise UsageError(
             f"a setting cannot be used: {error}", hint="look at the flags and CUDA_TUI_ variables"
         ) from None
+
+
+def checked(settings: Settings) -> Settings:
+    """The same settings. Raises UsageError where a value is of the right type and still means nothing."""
+    if settings.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", settings.device):
+        raise UsageError(f"there is no device {settings.device!r}", hint="say cpu, cuda, or cuda:N for the Nth GPU")
+    for name in ("turns", "tokens", "minutes"):
+        value = getattr(settings, name)
+        if value is not None and not value > 0:
+            raise UsageError(f"{name} is {value:g}, and nothing can be done within that", hint="say a number above 0")
+    return settings
 
 
 def _completed(name: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -166,7 +166,8 @@ def _method(state: State) -> list[str]:
             lines.append(f"- Not compared: {_cell(', '.join(verify.not_compared))}")
     if latest.build is not None:
         lines.append(f"- Built for {latest.build.target}: {_cell(latest.build.toolchain)}")
-    lines.append(f"- Milestone: {latest.milestone.value}")
+    if latest.verdict is not Verdict.UNVERIFIED:
+        lines.append(f"- Milestone: {latest.milestone.value}")
     return lines
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from cuda_tui.errors import CudaTuiError
-from cuda_tui.events import Entry, SessionStarted
+from cuda_tui.events import Entry, MachineSampled, SessionStarted
 from cuda_tui.process import descendants
 from cuda_tui.session.listing import list_sessions, summarise
 from cuda_tui.session.log import read_log
@@ -102,7 +102,8 @@ def check(model: Path, folder: Path, *, after_s: float) -> Outcome:
         except CudaTuiError as error:
             return Outcome(after_s=after_s, during="?", left=left, session=path.stem, log=error.message)
         workspace = _workspace_problem(entries)
-        during = entries[-1].event.__struct_config__.tag
+        happened = [entry.event for entry in entries if not isinstance(entry.event, MachineSampled)]
+        during = happened[-1].__struct_config__.tag
         resumed = _resume(path.stem, environment, output)
     after = summarise(path)
     return Outcome(
@@ -113,7 +114,7 @@ def check(model: Path, folder: Path, *, after_s: float) -> Outcome:
         log=after.problem,
         workspace=workspace or _workspace_problem(read_log(path).entries),
         resumed=resumed,
-        end=f"{after.outcome.value if after.outcome else 'no end'}: {after.message}",
+        end=f"{after.outcome.value if after.outcome else 'no end'}: {(after.message.splitlines() or [''])[0]}",
     )
 
 

@@ -60,3 +60,18 @@ def test_own_provider_is_described_in_the_file(tmp_path: Path) -> None:
     assert load(tmp_path).provider("mine").headers == {"a": "b"}
     with pytest.raises(UsageError, match="no provider 'other'"):
         load(tmp_path).provider("other")
+
+
+@pytest.mark.parametrize(
+    ("flags", "fact"),
+    [
+        ({"device": "tpu"}, "there is no device 'tpu'"),
+        ({"device": "cuda:x"}, "there is no device 'cuda:x'"),
+        ({"turns": 0}, "turns is 0"),
+        ({"minutes": -1.5}, "minutes is -1.5"),
+        ({"minutes": float("nan")}, "minutes is nan"),
+    ],
+)
+def test_value_that_means_nothing_is_named(tmp_path: Path, flags: dict[str, Any], fact: str) -> None:
+    with pytest.raises(UsageError, match=fact):
+        load(tmp_path, flags)

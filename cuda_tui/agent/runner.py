@@ -28,6 +28,7 @@ class Opening(Record):
     target: str  # FILE[:Class], package.module:Class, or a workspace folder
     inputs: str | None = None
     device: str | None = None
+    architectures: str | None = None  # CUDA targets, "sm_80,sm_90"
     model: str | None = None  # "autopilot", "anthropic:NAME"
     approval: Approval | None = None
     workspace: str | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cuda_tui.evaluation.pipeline import Evaluator, StopAfter
 from cuda_tui.evaluation.progress import Line, Progress, SliceDone, StageBegan, StageDone, TrialDone
-from cuda_tui.evaluation.report import Measured, Report, Verdict
+from cuda_tui.evaluation.report import BuildReport, KernelResources, Measured, Report, Verdict
 from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.records import encode
 from cuda_tui.sandbox.rung import detect
@@ -63,6 +63,7 @@ def lines(report: Report) -> list[str]:
     """The report for a person."""
     code = f"({report.code})" if report.code else ""
     rows = [f"{report.verdict}{code}: {report.message}"]
+    rows += _build_lines(report.build) if report.build else []
     if isinstance(report.performance, Measured):
         measured = report.performance
         for timing in (measured.candidate, *measured.baselines):
@@ -79,5 +80,22 @@ def lines(report: Report) -> list[str]:
         rows += [f"  {timing.name} with {timing.note}: {timing.median_us:,.1f} µs" for timing in measured.all_threads]
         rows.append(f"  {measured.method}; {measured.device}")
     rows += [f"  flag {flag.code}: {flag.message}" for flag in report.flags]
-    rows.append(f"milestone {report.milestone}; sandbox {report.sandbox}")
+    milestone = "" if report.verdict is Verdict.UNVERIFIED else f"milestone {report.milestone}; "
+    rows.append(f"{milestone}sandbox {report.sandbox}")
     return rows
+
+
+def _build_lines(build: BuildReport) -> list[str]:
+    """The first errors with their context, and what each GPU kernel uses."""
+    rows = [f"  built for {build.target} with {build.toolchain}"] if build.toolchain else []
+    for error in build.errors[:3]:
+        rows += [f"  {error.place}: {error.message}", *(f"    {line}" for line in error.context)]
+    if build.errors and build.log:
+        rows.append(f"  the whole log: {build.log}")
+    return rows + [_resources(kernel) for kernel in build.resources]
+
+
+def _resources(kernel: KernelResources) -> str:
+    spills = f"spills {kernel.spill_store_bytes} B stored, {kernel.spill_load_bytes} B loaded"
+    memory = f"{kernel.static_shared_bytes} B shared, {kernel.stack_bytes} B stack"
+    return f"  {kernel.kernel} ({kernel.architecture}): {kernel.registers} registers, {memory}, {spills}"

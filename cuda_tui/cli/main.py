@@ -111,7 +111,8 @@ def _add_optimize(commands: Any) -> None:
     optimize = commands.add_parser("optimize", help="make a model faster")
     optimize.add_argument("target", metavar="FILE[:Class]", help="a Python file with the model, or a workspace folder")
     optimize.add_argument("--inputs", metavar="F", help="function in FILE that returns example inputs")
-    optimize.add_argument("--device", metavar="D", help="cpu, cuda or cuda:N; a GPU if there is one")
+    optimize.add_argument("--device", metavar="D", help="cpu (default), cuda or cuda:N; CUDA is compiled, not run")
+    optimize.add_argument("--arch", metavar="A", help="CUDA targets, as sm_80,sm_90a; the attached GPU's if left out")
     optimize.add_argument("--workspace", metavar="DIR", help="new or empty folder for the workspace")
     _add_session_flags(optimize)
     optimize.set_defaults(run=_optimize)
@@ -163,6 +164,7 @@ def _opening(arguments: argparse.Namespace, target: str) -> Any:
         target=target,
         inputs=getattr(arguments, "inputs", None),
         device=getattr(arguments, "device", None),
+        architectures=getattr(arguments, "arch", None),
         model=arguments.model,
         approval=Approval(arguments.approve) if arguments.approve else None,
         workspace=getattr(arguments, "workspace", None),

@@ -17,8 +17,10 @@ from cuda_tui.agent.runner import Opening, SessionRunner
 from cuda_tui.agent.skills import find_skills
 from cuda_tui.cli.models import provider_for
 from cuda_tui.cli.surroundings import Surroundings
+from cuda_tui.config import checked
 from cuda_tui.errors import CudaTuiError, UsageError
-from cuda_tui.evaluation.intake import open_target
+from cuda_tui.evaluation.build.target import spelled
+from cuda_tui.evaluation.intake import Wanted, open_target
 from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.events import Approval, MachineSampled, ProblemMet, SessionResumed, SessionStarted, SettingsChanged
@@ -76,8 +78,7 @@ class Wiring:
             )
         except BaseException:
             await asyncio.to_thread(evaluator.close)
-            if workspace.root != Path(opening.target).expanduser().resolve():
-                await asyncio.to_thread(shutil.rmtree, workspace.root, ignore_errors=True)  # made for this session
+            await asyncio.to_thread(_discard_made_for, opening, workspace)
             raise
         runner = _runner(
             around, session=session, workspace=workspace, evaluator=evaluator, provider=provider, rung=rung
@@ -126,7 +127,7 @@ class Wiring:
             "minutes": opening.minutes,
         }
         given = {name: value for name, value in asked.items() if value is not None}
-        settings = msgspec.structs.replace(self._around.settings, **given)
+        settings = checked(msgspec.structs.replace(self._around.settings, **given))
         return self._around.with_settings(settings)
 
 
@@ -150,11 +151,32 @@ def _open_workspace(around: Surroundings, opening: Opening, interpreter: Interpr
     return open_target(
         opening.target,
         interpreter=interpreter,
-        inputs=opening.inputs,
-        device=around.device,
+        wanted=Wanted(
+            inputs=opening.inputs,
+            device=around.device,
+            architectures=_architectures(opening.architectures, around.device),
+        ),
         workspace=Path(opening.workspace).expanduser().absolute() if opening.workspace else None,
         workspaces=around.folders.workspaces,
     )
+
+
+def _discard_made_for(opening: Opening, workspace: Workspace) -> None:
+    """Remove the workspace of a session that could not begin, unless it is the one that the person named."""
+    if workspace.root.resolve() != Path(opening.target).expanduser().resolve():
+        shutil.rmtree(workspace.root, ignore_errors=True)
+
+
+def _architectures(named: str | None, device: str) -> tuple[str, ...]:
+    """CUDA targets as the person named them. Raises UsageError where none is named and no device is there to tell."""
+    if named:
+        return spelled(named)
+    if device.startswith("cuda") and not Nvml.open().count:
+        raise UsageError(
+            "There is no GPU here, and no CUDA target is named.",
+            hint="Name what the code is for with --arch, as in --arch sm_90a: it is then compiled, and not run.",
+        )
+    return ()
 
 
 async def _examine(evaluator: EvaluatorThread, workspace: Workspace) -> None:

@@ -40,7 +40,15 @@ class Bench:
             self.reference.start(self._cancel)
             self.pool.fill(self._cancel)
             runtime = self.runtime
-            warm_header(python=runtime.python, env=runtime.environment, cache_folder=runtime.cache, cancel=self._cancel)
+            warm = runtime.new_folder("warm")
+            warm_header(
+                warm,
+                python=runtime.python,
+                env=runtime.environment,
+                cache_folder=runtime.cache,
+                run=runtime.run_command(warm),
+                cancel=self._cancel,
+            )
             self._baselines.start(cpu=conditions().cpu, cancel=self._cancel)
         except Exception:  # the first call that needs it meets the same fault and reports it
             return

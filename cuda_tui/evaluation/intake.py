@@ -30,6 +30,14 @@ class Target(Record):
     class_name: str | None = None
 
 
+class Wanted(Record):
+    """What the person said besides the file: what gives inputs, the device, and CUDA targets ("sm_90a")."""
+
+    inputs: str | None = None
+    device: str = "cpu"
+    architectures: tuple[str, ...] = ()
+
+
 def parse_target(text: str) -> Target:
     """`FILE`, `FILE:Class` or a folder. Raises UsageError where there is no such thing."""
     path = Path(text).expanduser()
@@ -45,8 +53,7 @@ def open_target(
     text: str,
     *,
     interpreter: Interpreter,
-    inputs: str | None = None,
-    device: str = "cpu",
+    wanted: "Wanted | None" = None,
     workspace: Path | None = None,
     workspaces: Path,
 ) -> Workspace:
@@ -54,10 +61,11 @@ def open_target(
 
     `workspaces` is the folder for new ones. Raises UsageError naming what is missing.
     """
+    wanted = wanted or Wanted()
     target = parse_target(text)
     path = Path(target.path)
     if path.is_dir():
-        return _open_folder(path, device=device, workspace=workspace, workspaces=workspaces)
+        return _open_folder(path, device=wanted.device, workspace=workspace, workspaces=workspaces)
     if path.suffix != ".py":
         raise UsageError(f"{path.name} is not a Python file.", hint="Name the .py file that defines the model.")
     root = project_root(path)
@@ -65,7 +73,7 @@ def open_target(
     folder = workspace or new_folder(workspaces, path.stem)
     facts = _inspect(path, root, interpreter, folder)
     class_name = choose_class(facts, target.class_name, path)
-    inputs_name = choose_inputs(facts, inputs, path)
+    inputs_name = choose_inputs(facts, wanted.inputs, path)
     init = _choose_init(facts, class_name, path)
     alone = imports_alone(path, root)
     task = Task(
@@ -75,7 +83,8 @@ def open_target(
         init=init,
         source=str(path),
         project_root=str(root) if not alone or _reads_files(source) else None,
-        device=device,
+        device=wanted.device,
+        architectures=wanted.architectures,
     )
     model = source if alone else _adapter(path, root, class_name, inputs_name, init)
     start = rename_class(model.decode("utf-8"), class_name) if alone else _subclass(path, class_name, root)

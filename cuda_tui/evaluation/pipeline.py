@@ -149,8 +149,7 @@ class Evaluator:
                 first = found.build.errors[0] if found.build.errors else None
                 text = f"{first.place}: {first.message}" if first else "the build failed"
                 return found.rejected(Code.BUILD, text, not_measured="not built")
-        if stop_after == "build" or self._compiled_only(found.build):
-            message = "compiled; not run" if stop_after == "build" else "compiled; there is no GPU here to run it on"
+        if message := "compiled; not run" if stop_after == "build" else self._not_run(found.build):
             return found.unverified(Code.COMPILED_ONLY, message, not_measured="not run")
         with self._stages.stage("reference"):
             self._reference.start(self._cancel)
@@ -272,8 +271,13 @@ class Evaluator:
         folder = self.workspace.root / "kernels"
         return any(path.suffix in {".cpp", ".cc", ".cu"} for path in folder.rglob("*"))
 
-    def _compiled_only(self, build: BuildReport | None) -> bool:
-        return self.task.device.startswith("cuda") and (build is None or build.library is None)
+    def _not_run(self, build: BuildReport | None) -> str:
+        """Why the kernels are compiled and not run; empty where they are run."""
+        if not self.task.device.startswith("cuda"):
+            return ""
+        if build is None or build.library is None:
+            return "compiled; there is no GPU here to run it on"
+        return "compiled and linked; this version verifies and measures on the CPU only"
 
     def _receipt(self, candidate: Candidate, build: BuildReport | None, seeds: tuple[int, ...]) -> Receipt:
         return Receipt(

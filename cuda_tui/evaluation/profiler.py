@@ -27,7 +27,7 @@ def to_profile(
         subject=subject,
         rows=tuple(
             KernelRow(
-                name=row["name"],
+                name=_readable(row["name"], own),
                 calls=max(1, round(row["calls"])),
                 total_us=row[key],
                 share=row[key] / total if total else 0.0,
@@ -40,6 +40,11 @@ def to_profile(
         peak_bandwidth_gbs=ceilings.get("bandwidth_gbs"),
         peak_gflops=ceilings.get("gflops"),
     )
+
+
+def _readable(name: str, own: tuple[str, ...]) -> str:
+    """An operator of the candidate's by the name it is called by; its real namespace is the build's hash."""
+    return f"cuda_extension::{name.partition('::')[2]}" if own and name.startswith(own) else name
 
 
 def authored_share(profile: Profile) -> float:

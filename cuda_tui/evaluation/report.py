@@ -341,7 +341,7 @@ class Report(Record):
 
     @property
     def milestone(self) -> Milestone:
-        """The paper's ladder, from this report alone."""
+        """The paper's ladder, from this report alone. An UNVERIFIED report has proved nothing: do not show one."""
         if self.verdict is not Verdict.PASSED:
             return Milestone.WRONG
         if not isinstance(self.performance, Measured):

@@ -81,11 +81,12 @@ def interpreter_paths(python: str) -> tuple[str, ...]:
             check=True,
             env=environment(os.environ, python=python),
         )
-    except (OSError, subprocess.SubprocessError) as error:
+        items = [str(item) for item in json.loads(answer.stdout.strip().rpartition("\n")[2])]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise UsageError(
             f"The Python interpreter {python} does not run: {error}", hint="Name another with --python."
         ) from None
-    folders = {str(Path(item).parent) if item == python else item for item in json.loads(answer.stdout) if item}
+    folders = {str(Path(item).parent) if item == python else item for item in items if item}
     folders |= {str(Path(os.path.realpath(python)).parent.parent)}
     return tuple(sorted(folder for folder in folders if Path(folder).exists() and not _is_too_wide(folder)))
 

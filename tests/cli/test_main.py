@@ -12,7 +12,7 @@ from cuda_tui.cli.main import main
 from cuda_tui.errors import InfrastructureError
 from tests.session.test_store import written
 
-HEAVY = ("torch", "textual", "openai", "anthropic", "git", "httpx2", "keyring", "bashlex")
+HEAVY = ("torch", "textual", "openai", "anthropic", "httpx2", "keyring", "bashlex")
 
 
 @pytest.fixture(autouse=True)

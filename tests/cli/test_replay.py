@@ -43,11 +43,3 @@ def test_replay_without_a_terminal_is_one_clear_message(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "needs a terminal" in ended.stderr
     assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.slow
-def test_first_frame_loads_neither_torch_nor_an_sdk_nor_a_highlighter() -> None:
-    heavy = "{'torch', 'openai', 'anthropic', 'pygments', 'git'}"
-    code = f"import sys, cuda_tui.cli.replay; print(sorted({heavy} & set(sys.modules)))"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ import pytest
 
 from cuda_tui.errors import UsageError
 from cuda_tui.evaluation import intake
-from cuda_tui.evaluation.intake import imports_alone, open_target, parse_target, rename_class
+from cuda_tui.evaluation.intake import Wanted, imports_alone, open_target, parse_target, rename_class
 from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.evaluation.worker.loading import describe_file, import_file
 from cuda_tui.workspace.task import Task
@@ -46,7 +46,7 @@ def file(folder: Path, text: str, name: str = "net.py") -> Path:
 
 def test_class_and_inputs_that_were_named_become_the_task(opened: Open, tmp_path: Path) -> None:
     text = HEAD + NET + NET.replace("Net", "Other") + "\n\nbatch = {'x': torch.ones(2, 2)}\n"
-    workspace = opened(f"{file(tmp_path, text)}:Other", inputs="batch")
+    workspace = opened(f"{file(tmp_path, text)}:Other", wanted=Wanted(inputs="batch"))
     assert (workspace.task.class_name, workspace.task.inputs) == ("Other", "batch")
     assert (workspace.root / "model.py").read_text() == text
     assert "class ModelNew(torch.nn.Module)" in (workspace.root / "model_new.py").read_text()

@@ -52,6 +52,11 @@ def test_interpreter_that_does_not_run_is_named() -> None:
         interpreter_paths("/no/such/python")
 
 
+def test_program_that_is_no_interpreter_is_named() -> None:
+    with pytest.raises(UsageError, match="/bin/true does not run"):
+        interpreter_paths("/bin/true")
+
+
 def test_interpreter_is_asked_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nenv > {tmp_path}/seen\nexec {sys.executable} "$@"\n')

@@ -266,7 +266,9 @@ def test_header_warmed_for_the_machine_is_used_by_a_new_workspace(tmp_path: Path
         assert built(workspace, builder, lines.append).succeeded
         return lines
 
-    assert warm_header(python=sys.executable, env=ENV, cache_folder=tmp_path / "cache")
+    root, cache = tmp_path / "warm", tmp_path / "cache"
+    root.mkdir()
+    assert warm_header(root, python=sys.executable, env=ENV, cache_folder=cache, run=process.run)
     lines = lines_of_first_build("first")
     assert any("compile kernels/silu.cpp" in line for line in lines)
     assert not any("precompile" in line for line in lines)
