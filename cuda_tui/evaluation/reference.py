@@ -140,7 +140,8 @@ class Reference:
             if self._worker is not None and draw.generation == self.generation:
                 self.ask("forget", name=draw.name)
         for key in ("file", "state_file"):
-            (self._runtime.inbox / draw.written[key]).unlink(missing_ok=True)
+            if key in draw.written:
+                (self._runtime.inbox / draw.written[key]).unlink(missing_ok=True)
 
     def compare(
         self,

@@ -30,7 +30,7 @@ def farewell(log: Path) -> str:
 def _result(state: State) -> str:
     best = state.best
     if best is None or best.headline is None:
-        return "no candidate was measured to be faster"
+        return "no candidate was measured to be faster than every baseline"
     ratio = best.headline
     commit = f", commit {best.commit[:8]}" if best.commit else ""
     text = f"{times(ratio.value)} {interval(ratio)} against {ratio.baseline}: {ratio.outcome}"

@@ -1,8 +1,17 @@
 """What the evaluator says of candidates, honest and not. Every cheat has its honest twin in HONEST."""
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
+from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.evaluation.report import Code, Measured, Outcome, Verdict
+from cuda_tui.evaluation.runtime import Interpreter
+from cuda_tui.sandbox.rung import detect
+from cuda_tui.workspace.task import Task
+from cuda_tui.workspace.workspace import Workspace
 from tests.evaluation.conftest import HONEST, Evaluate
 
 pytestmark = pytest.mark.slow
@@ -174,3 +183,23 @@ def test_timing_cheats_are_caught(evaluate: Evaluate, name: str, source: str, co
     report = evaluate(source, "measure")
     assert report.verdict is Verdict.REJECTED, name
     assert report.code in codes, f"{name}: {report.code} {report.message}"
+
+
+def test_trial_that_the_reference_itself_refuses_is_named_and_not_passed_over_in_silence(tmp_path: Path) -> None:
+    model = (
+        b"import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        b"        if torch.isnan(x).any():\n            raise ValueError('no NaN, please')\n        return x * 2\n\n\n"
+        b"def get_inputs():\n    return [torch.randn(32, 32)]\n"
+    )
+    workspace = Workspace.create(tmp_path / "workspace", task=Task(name="picky", init=None), model_source=model)
+    (workspace.root / "model_new.py").write_bytes(model.replace(b"Model(", b"ModelNew("))
+    interpreter = Interpreter.at(sys.executable, environment=dict(os.environ), rung=detect(), cache=tmp_path / "cache")
+    evaluator = Evaluator(workspace, interpreter=interpreter)
+    try:
+        report = evaluator.evaluate(stop_after="verify")
+    finally:
+        evaluator.close()
+    assert report.verdict is Verdict.PASSED, report.message
+    flag = next(flag for flag in report.flags if flag.code == "SKIPPED_TRIAL")
+    assert "NaN and infinities" in flag.message
+    assert "no NaN, please" in flag.message

@@ -8,18 +8,22 @@ import importlib
 import json
 import os
 import platform
+import select
 import signal
 import socket
 import sys
 import sysconfig
 import tempfile
+import threading
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from . import isolate
 from .wire import Channel
 
 KINDS = ("oracle", "candidate")
+WATCH_MS = 50
 
 
 def serve(control_fd: int) -> None:
@@ -30,7 +34,8 @@ def serve(control_fd: int) -> None:
     workers: set[int] = set()
     control = socket.socket(fileno=control_fd)
     try:
-        versions = _import_torch()
+        with _ending_with(control):
+            versions = _import_torch()
     except BaseException as error:  # the controller must hear of it, whatever it is
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
@@ -52,6 +57,27 @@ def serve(control_fd: int) -> None:
             answer = _reap(request["pid"])
             _end_children(workers)
         control.send(json.dumps(answer).encode())
+
+
+@contextlib.contextmanager
+def _ending_with(control: socket.socket) -> "Iterator[None]":
+    """End this process at once if the controller goes meanwhile. The thread for it is gone before anything is forked."""
+    ready = threading.Event()
+    poller = select.poll()
+    poller.register(control, 0)  # nothing but a hang-up, which is always told
+
+    def watch() -> None:
+        while not ready.is_set():
+            if poller.poll(WATCH_MS):
+                os._exit(0)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ready.set()
+        thread.join()
 
 
 def _import_torch() -> "dict[str, Any]":
