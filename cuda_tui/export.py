@@ -9,6 +9,7 @@ from cuda_tui.evaluation.report import Measured, NotMeasured, Ratio, Report, Ver
 from cuda_tui.events import Entry, Unknown
 from cuda_tui.state.apply import apply
 from cuda_tui.state.model import Candidate, NoticeBlock, State
+from cuda_tui.words import counted
 
 
 def fold(records: Iterable[Entry | Unknown]) -> State:
@@ -95,7 +96,7 @@ def _best(state: State) -> list[str]:
         for ratio in measured.ratios
         if ratio.baseline != measured.headline.baseline
     )
-    lines.extend(f"- {item.name} is no valid baseline: {_cell(item.reason)}" for item in measured.unavailable)
+    lines.extend(f"- {item.name}: not available, {_cell(item.reason)}" for item in measured.unavailable)
     if best.commit:
         lines.append(f"- Commit: {_code(best.commit)}")
     lines.extend(f"- Flag {flag.code}: {_cell(flag.message)}" for flag in best.report.flags)
@@ -207,5 +208,5 @@ def _repeat(state: State) -> list[str]:
         lines.append("- " + ", ".join(f"{name} {version}" for name, version in sorted(receipt.versions.items())))
     failed = [item for item in state.candidates if item.report.verdict is Verdict.REJECTED]
     if failed:
-        lines.extend(["", f"{len(failed)} candidates were rejected; the table says with which code."])
+        lines.extend(["", f"{counted(len(failed), 'candidate')} rejected; the table says with which code."])
     return lines

@@ -13,7 +13,6 @@ READABLE = {
     "silu": "F.silu", "where": "torch.where", "cat": "torch.cat", "stack": "torch.stack", "permute": "torch.permute",
     "transpose": "torch.transpose", "embedding": "F.embedding", "unsqueeze": "torch.unsqueeze",
 }  # fmt: skip
-METHODS = frozenset(["view", "unsqueeze", "squeeze", "expand", "transpose", "permute", "slice", "select"])
 
 
 def call_text(node: Node, graph: Graph, names: dict[str, str]) -> str:

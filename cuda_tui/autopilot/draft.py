@@ -12,6 +12,7 @@ from cuda_tui.autopilot.math_cpp import MATH_HEADER, MATH_TEXT
 from cuda_tui.autopilot.module import Unit, reusable, schedule, write_module
 from cuda_tui.autopilot.names import identifier, variables
 from cuda_tui.autopilot.source import Source
+from cuda_tui.words import counted
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ def _about(graph: Graph, unit: Unit) -> list[str]:
     lines = dict.fromkeys(f"{node.source}: {node.code}" for node in nodes if node.code)
     shown = list(lines)[:12]
     more = [f"... and {len(lines) - len(shown)} more lines"] if len(lines) > len(shown) else []
-    return [f"{len(nodes)} operator(s) of the model in one kernel:", *(f"  {line[:104]}" for line in [*shown, *more])]
+    return [
+        f"{counted(len(nodes), 'operator')} of the model in one kernel:",
+        *(f"  {line[:104]}" for line in [*shown, *more]),
+    ]
 
 
 def _anonymous(kernel: Kernel, names: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cuda_tui.autopilot.cpp_nest import Nest, Tuning
 from cuda_tui.autopilot.graph import TensorType
 from cuda_tui.autopilot.plan import Plan
+from cuda_tui.words import counted
 
 SCALAR_TYPES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
@@ -108,9 +109,9 @@ def _access(plan: Plan, tuning: Tuning) -> list[str]:
         )
     elif plan.reds:
         text = (
-            f"Access: {rows or 'one'} row(s) of {inner} elements. A row is walked {plan.passes} time(s); after the "
-            f"first walk it is in cache, so memory is read once. Sums go through vector lanes; long ones are collected "
-            f"in double."
+            f"Access: {f'{rows} rows' if rows else 'one row'} of {inner} elements. A row is walked "
+            f"{counted(plan.passes, 'time')}; after the first walk it is in cache, so memory is read once. Sums go "
+            f"through vector lanes; long ones are collected in double."
         )
     elif rows:
         text = f"Access: {rows} rows of {inner} contiguous elements, each read and written once; nothing between."

@@ -16,6 +16,7 @@ from cuda_tui.autopilot.emit_cpp import (
 )
 from cuda_tui.autopilot.math_cuda import CUDA_HEADER, CUDA_TEXT
 from cuda_tui.autopilot.plan import Plan
+from cuda_tui.words import counted
 
 CUDA_SUPPORT = {CUDA_HEADER: CUDA_TEXT}
 HOST_TYPES = {**DEVICE_TYPES, "float16": "void", "bfloat16": "void"}  # the binding knows no CUDA types
@@ -117,8 +118,9 @@ def _access(plan: Plan, nest: CudaNest) -> list[str]:
     if plan.reds:
         who = "a warp" if nest.threads_of_row == 32 else f"a block of {nest.threads_of_row} threads"
         wide = f", {nest.width} elements a thread and load where pointers are aligned" if nest.width > 1 else ""
+        rows = counted(math.prod(plan.sizes[axis] for axis in plan.rows), "row")
         return [
-            f"Access: {math.prod(plan.sizes[axis] for axis in plan.rows)} row(s) of {nest.length} elements, {who} for",
+            f"Access: {rows} of {nest.length} elements, {who} for",
             f"each{wide}. Later walks of a row find it in L1 or L2. Sums are in float, joined by shuffles.",
         ]
     wide = f"{nest.width} neighbouring elements" if nest.width > 1 else "one element"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from cuda_tui.autopilot.graph import FLOATS, Graph, Node, TensorType
+from cuda_tui.autopilot.graph import Graph, Node, TensorType
 from cuda_tui.autopilot.ir import Leaf, Unfusible, Value, broadcast, constant, elementwise, expand
 
 Lowered: TypeAlias = Value | tuple[Value, ...]
@@ -129,7 +129,3 @@ def _only(value: Any) -> Any:
     while isinstance(value, list):
         value = value[0]
     return float(value["float"]) if isinstance(value, dict) else value
-
-
-def is_float(value: Value) -> bool:
-    return value.dtype in FLOATS

@@ -9,6 +9,7 @@ from cuda_tui.autopilot.design import Design
 from cuda_tui.autopilot.strategy import Step, Strategy
 from cuda_tui.events import CallStreamed, TextStreamed
 from cuda_tui.messages import AssistantReply, Message, StopReason, ToolCall, ToolReply, UserText
+from cuda_tui.session.log import INTERRUPTED
 
 PIECE = 48  # characters of text streamed at a time
 OWN = "autopilot"  # how the ids of its calls begin, "autopilot-STEP-CALL"
@@ -44,7 +45,8 @@ def next_reply(messages: Iterable[Message], designs: dict[str, Design] | None = 
     number = 0
     while step is not None and number in replies:
         try:
-            step = steps.send(replies[number])
+            if not _cut_short(replies[number]):  # else the same step once more: whatever it did can be done twice
+                step = steps.send(replies[number])
         except StopIteration:
             step = None
         number += 1
@@ -64,6 +66,11 @@ def _own_results(messages: Iterable[Message]) -> dict[int, list[ToolReply]]:
         if isinstance(message, ToolReply) and message.call_id.startswith(f"{OWN}-"):
             found.setdefault(int(message.call_id.split("-")[1]), []).append(message)
     return found
+
+
+def _cut_short(replies: list[ToolReply]) -> bool:
+    """Whether the session stopped while one of these calls was open."""
+    return any(reply.result.content == INTERRUPTED for reply in replies)
 
 
 def _after_the_end(messages: Iterable[Message]) -> str:

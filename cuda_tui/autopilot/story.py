@@ -2,6 +2,7 @@
 
 from cuda_tui.autopilot.estimate import Estimate
 from cuda_tui.evaluation.report import Measured, Outcome, Ratio, Report, Verdict
+from cuda_tui.words import counted
 
 
 def size(count: float) -> str:
@@ -19,8 +20,8 @@ def time(us: float) -> str:
 
 def group_line(name: str, works: str, estimated: Estimate, note: str = "") -> str:
     """One group in the plan."""
-    calls = f"{estimated.calls} operator(s)" if estimated.calls != 1 else "1 operator"
     more = f"; {note}" if note else ""
+    calls = counted(estimated.calls, "operator")
     return (
         f"- {name}: {calls} ({works}) move {size(estimated.eager_bytes)}; one kernel moves "
         f"{size(estimated.own_bytes)}. Predicted saving: {time(estimated.saved_us)}{more}"

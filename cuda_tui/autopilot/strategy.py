@@ -16,6 +16,7 @@ from cuda_tui.autopilot.design import Candidate, Design, TaskFacts
 from cuda_tui.autopilot.ir import Unfusible
 from cuda_tui.evaluation.report import Code, Report, Verdict
 from cuda_tui.messages import ReadDetails, ReportDetails, ToolReply, TraceDetails
+from cuda_tui.words import counted
 
 START = "HEAD^{/^Start: }"  # the workspace's first commit, as git names it by its message
 TRIES = 3  # measurements spent on tuning
@@ -281,9 +282,9 @@ class Strategy:
         assert found is not None
         names = ", ".join(design.names[index] for index in best.candidate.groups)
         predicted = sum(design.estimates[index].saved_us for index in best.candidate.groups)
-        lines = [f"{story.ratio(found)}, with {len(best.candidate.groups)} fused kernel(s): {names}."]
+        lines = [f"{story.ratio(found)}, with {counted(len(best.candidate.groups), 'fused kernel')}: {names}."]
         expected = design.whole_us / max(design.whole_us - predicted, 1e-9)
-        lines.append(f"Predicted was about {expected:.2f}x; {story.verdict_line(best.report)}")
+        lines.append(f"Predicted was about {expected:.2f}x. {story.verdict_line(best.report)}")
         lines += self._left(design)
         yield from self._end("\n".join(lines))
 
@@ -326,7 +327,7 @@ class Strategy:
     def _hypothesis(self, design: Design) -> str:
         total = sum(design.estimates[index].saved_us for index in design.promising)
         lines = [
-            f"Fuse {len(design.promising)} group(s) of operators around the library calls.",
+            f"Fuse {counted(len(design.promising), 'group')} of operators around the library calls.",
             f"The model has {len(design.graph.nodes)} operators; on {design.machine.name} I estimate "
             f"{story.time(design.whole_us)} a call. Between the library calls, elementwise operators and reductions "
             f"write intermediates to memory and read them again; fused, they should take {story.time(total)} less:",

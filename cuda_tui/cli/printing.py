@@ -95,7 +95,9 @@ def _session_lines(event: AnyEvent) -> list[str]:
         case ReplyReceived(reply=reply):
             return [line for line in reply.text.splitlines() if line.strip()]
         case SessionEnded(outcome=outcome, message=message, best_candidate=best, best_commit=commit):
-            kept = f"best: candidate {best}, commit {(commit or '')[:12]}" if best else "no candidate measured faster than every baseline"
+            kept = "no candidate measured faster than every baseline"
+            if best:
+                kept = f"best: candidate {best}, commit {(commit or '')[:12]}"
             return [f"{outcome.value}: {message}", kept]
         case _:
             return []

@@ -18,8 +18,9 @@ from cuda_tui.agent.skills import find_skills
 from cuda_tui.cli.models import provider_for
 from cuda_tui.cli.surroundings import Surroundings
 from cuda_tui.config import checked
-from cuda_tui.errors import CudaTuiError, UsageError
+from cuda_tui.errors import CudaTuiError, InfrastructureError, UsageError, WorkspaceError
 from cuda_tui.evaluation.build.target import spelled
+from cuda_tui.evaluation.build.toolchain import find_cxx
 from cuda_tui.evaluation.intake import Wanted, open_target
 from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.evaluation.runtime import Interpreter
@@ -52,6 +53,7 @@ class Wiring:
         approval = Approval(around.settings.approve)
         _check_auto(approval, rung)
         provider = provider_for(around, around.settings.model)
+        _require_compiler(around)
         interpreter = _interpreter(around, rung)
         try:
             workspace = await asyncio.to_thread(_open_workspace, around, opening, interpreter)
@@ -60,6 +62,7 @@ class Wiring:
             raise
         evaluator = EvaluatorThread(lambda: Evaluator(workspace, interpreter=interpreter))
         try:
+            await asyncio.to_thread(_require_intact, workspace)
             await _examine(evaluator, workspace)
             session = Session.create(
                 around.folders.sessions,
@@ -101,7 +104,9 @@ class Wiring:
                 approval = opening.approval
             _check_auto(approval, rung)
             provider = provider_for(around, model)
+            _require_compiler(around)
             workspace = await asyncio.to_thread(Workspace.open, Path(started.workspace))
+            await asyncio.to_thread(_require_intact, workspace)
             interpreter = _interpreter(around, rung)
             evaluator = EvaluatorThread(lambda: Evaluator(workspace, interpreter=interpreter))
             dropped = len(session.log.problems)
@@ -159,6 +164,23 @@ def _open_workspace(around: Surroundings, opening: Opening, interpreter: Interpr
         workspace=Path(opening.workspace).expanduser().absolute() if opening.workspace else None,
         workspaces=around.folders.workspaces,
     )
+
+
+def _require_compiler(around: Surroundings) -> None:
+    """Without one nothing can be made faster, and it is better said before the model is loaded than after."""
+    if find_cxx(around.worker_environment) is None:
+        raise InfrastructureError(
+            "There is no C++ compiler here (g++, c++ or clang++).",
+            hint="Install one, as in apt install g++, or set CXX.",
+        )
+
+
+def _require_intact(workspace: Workspace) -> None:
+    """Raises WorkspaceError where a protected file is not what it was: every candidate would be rejected."""
+    problems = workspace.protected_problems()
+    if problems:
+        hint = f"Bring it back with `git -C {workspace.root} checkout FILE`, or start anew from the file you changed."
+        raise WorkspaceError(f"{workspace.root}: {'; '.join(problems)}.", hint=hint)
 
 
 def _discard_made_for(opening: Opening, workspace: Workspace) -> None:

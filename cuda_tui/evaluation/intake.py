@@ -70,14 +70,14 @@ def open_target(
         raise UsageError(f"{path.name} is not a Python file.", hint="Name the .py file that defines the model.")
     root = project_root(path)
     source = path.read_bytes()
-    folder = workspace or new_folder(workspaces, path.stem)
+    folder = workspace or new_folder(workspaces, known_as(path))
     facts = _inspect(path, root, interpreter, folder)
     class_name = choose_class(facts, target.class_name, path)
     inputs_name = choose_inputs(facts, wanted.inputs, path)
     init = _choose_init(facts, class_name, path)
     alone = imports_alone(path, root)
     task = Task(
-        name=f"{path.stem}:{class_name}",
+        name=f"{known_as(path)}:{class_name}",
         class_name=class_name,
         inputs=inputs_name,
         init=init,
@@ -99,6 +99,11 @@ def _open_folder(path: Path, *, device: str, workspace: Path | None, workspaces:
     raise UsageError(
         f"{path} is neither a workspace nor a folder with a model.py.", hint="Name the Python file of the model."
     )
+
+
+def known_as(path: Path) -> str:
+    """What a person calls a model file: its name, and the folder's where every model has the same one."""
+    return path.parent.name if path.stem == "model" and path.parent.name else path.stem
 
 
 def new_folder(workspaces: Path, stem: str) -> Path:
@@ -151,7 +156,7 @@ def _inspect(path: Path, root: Path, interpreter: Interpreter, folder: Path) -> 
             return worker.ask("inspect", limit_s=120, path=str(path), roots=[str(root)], cwd=str(root))
     except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
         fault = reference_fault(error, path)
-        roots = f"Import roots tried: {path.parent}, {root}."
+        roots = f"Import roots tried: {', '.join(dict.fromkeys((str(path.parent), str(root))))}."
         raise UsageError(fault.message, hint=fault.hint or roots) from None
     finally:
         runtime.close()

@@ -17,7 +17,7 @@ from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, Rejected
 from cuda_tui.evaluation.machine import Conditions, ForeignLoad, conditions
 from cuda_tui.evaluation.progress import Emit, SliceDone
 from cuda_tui.evaluation.reference import Draw, Reference
-from cuda_tui.evaluation.report import Code, Measured, Timing
+from cuda_tui.evaluation.report import BaselineState, Code, Measured, Timing
 from cuda_tui.evaluation.sides import Side, check_accounts, new_salt, timing_of
 from cuda_tui.evaluation.statistics import paired_ratio
 from cuda_tui.evaluation.timed import Positions, Timed
@@ -26,6 +26,7 @@ PROCESSES = 4
 ROUNDS = 6
 LONG_CALL_S, LONG_ROUNDS = 0.01, 9  # calls over 10 ms are noisier: more rounds
 ALL_THREAD_SLICES = 3
+STEADY = 1.2  # largest over smallest slice with all threads; beyond, the figure says nothing
 
 
 def measure(
@@ -146,8 +147,12 @@ def _measured(groups: list[list[Side]], baselines: Baselines, where: Conditions,
 
 def all_threads(
     candidate: Candidate, reference: Reference, baselines: Baselines, *, cancel: threading.Event | None = None
-) -> tuple[Timing, ...]:
-    """Eager and candidate with every core this process may use: a second figure, reported and never certified."""
+) -> tuple[Timing, ...] | BaselineState:
+    """Eager and candidate with every core this process may use: a second figure, reported and never certified.
+
+    Nothing where there is one core; the reason alone where the slices of a side disagree, as they do by factors when
+    anything else runs on cores that OpenMP's threads wait for.
+    """
     threads = len(os.sched_getaffinity(0))
     if threads < 2:
         return ()
@@ -170,6 +175,11 @@ def all_threads(
                     side.medians_us.append(side.run(side.calls, new_salt()))
     finally:
         reference.spend(draw)
+    for side in sides:
+        low, high = min(side.medians_us), max(side.medians_us)
+        if high > STEADY * low:
+            reason = f"unsteady: the slices of {side.name} run from {low:,.0f} to {high:,.0f} µs"
+            return BaselineState(name=f"{threads} threads", reason=reason)
     return tuple(timing_of(side.name, [side], f"{threads} threads, not certified") for side in sides)
 
 

@@ -21,6 +21,7 @@ from cuda_tui.evaluation.candidate import Candidate, Rejected
 from cuda_tui.evaluation.findings import Findings, summary
 from cuda_tui.evaluation.progress import Emit, Line
 from cuda_tui.evaluation.report import (
+    BaselineState,
     BuildReport,
     Code,
     Flag,
@@ -208,6 +209,8 @@ class Evaluator:
             measured = measuring.measure(*sides, emit=self.on_progress, cancel=self._cancel)
             threads = measuring.all_threads(*sides, cancel=self._cancel)
             say(summary(measured))
+            if isinstance(threads, BaselineState):
+                return msgspec.structs.replace(measured, unavailable=(*measured.unavailable, threads))
             return msgspec.structs.replace(measured, all_threads=threads)
 
     def _attribute(self, candidate: Candidate) -> Profile:

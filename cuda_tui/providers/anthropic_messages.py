@@ -1,8 +1,6 @@
 """Claude's Messages API, streamed. Raw deltas are accumulated here, since the SDK drops broken arguments in silence."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +8,13 @@ from cuda_tui.agent.protocols import Chunk, Request
 from cuda_tui.errors import ProviderError
 from cuda_tui.events import CallStreamed, TextStreamed, ThinkingStreamed
 from cuda_tui.messages import AssistantReply, Message, StopReason, ToolCall, ToolReply, ToolSpec, Usage, UserText
+from cuda_tui.providers.streaming import StreamingProvider
 from cuda_tui.providers.wire import (
     CONNECT_S,
     SILENCE_S,
     Endpoint,
-    OptionalFields,
     WireEvent,
     parse_arguments,
-    plain_events,
-    provider_errors,
     safe_id,
     tool_call,
 )
@@ -32,41 +28,23 @@ _STOPS = {
 }
 
 
-class AnthropicMessages:
+class AnthropicMessages(StreamingProvider):
     """A provider over the Messages API. The history is append-only and goes back word for word."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
         options: dict[str, Any] = {"thinking": {"type": "adaptive"}, "cache_control": {"type": "ephemeral"}}
         if endpoint.effort:
             options["output_config"] = {"effort": endpoint.effort}
-        self._optional = OptionalFields(options)
+        super().__init__(endpoint, options)
 
-    @property
-    def name(self) -> str:
-        return self._endpoint.name
+    def _connect(self) -> Any:
+        return _connect(self._endpoint)
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        """Deltas, then the complete reply."""
-        client = await asyncio.to_thread(_connect, self._endpoint)
-        with provider_errors(self._endpoint):
-            async with client:
-                stream = await self._open(client, request)
-                reply = _Reply()
-                async with aclosing(plain_events(stream)) as events:
-                    async for event in events:
-                        for chunk in reply.take(event):
-                            yield chunk
-            yield reply.complete()
+    def _new_reply(self) -> "_Reply":
+        return _Reply()
 
-    async def _open(self, client: Any, request: Request) -> Any:
-        while True:
-            try:
-                with provider_errors(self._endpoint):
-                    return await client.messages.create(**self._body(request))
-            except ProviderError as error:
-                if not self._optional.learn(error):
-                    raise
+    async def _create(self, client: Any, body: dict[str, Any]) -> Any:
+        return await client.messages.create(**body)
 
     def _body(self, request: Request) -> dict[str, Any]:
         return {
@@ -75,8 +53,6 @@ class AnthropicMessages:
             "system": request.system,
             "messages": messages_param(request.messages),
             "tools": [tool_param(spec) for spec in request.tools],
-            "stream": True,
-            "extra_body": self._optional.fields | self._endpoint.extra,
         }
 
 

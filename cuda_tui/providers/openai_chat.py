@@ -1,9 +1,7 @@
 """Chat Completions, streamed: the format of Ollama, vLLM, llama.cpp, OpenRouter and most other servers."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +10,8 @@ from cuda_tui.errors import ProviderError
 from cuda_tui.events import CallStreamed, TextStreamed, ThinkingStreamed
 from cuda_tui.messages import AssistantReply, Message, StopReason, ToolReply, ToolSpec, Usage, UserText
 from cuda_tui.providers.openai_client import connect
-from cuda_tui.providers.wire import Endpoint, OptionalFields, WireEvent, plain_events, provider_errors, tool_call
+from cuda_tui.providers.streaming import StreamingProvider
+from cuda_tui.providers.wire import Endpoint, WireEvent, tool_call
 
 _STOPS = {
     "stop": StopReason.END,
@@ -24,51 +23,31 @@ _STOPS = {
 _REASONING = ("reasoning_content", "reasoning")  # servers name the field differently; it goes back under its name
 
 
-class OpenAIChat:
+class OpenAIChat(StreamingProvider):
     """A provider over Chat Completions. A field that the server refuses is left out from then on."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
         options: dict[str, Any] = {"stream_options": {"include_usage": True}}
         if endpoint.effort:
             options["reasoning_effort"] = endpoint.effort
         if endpoint.max_tokens:
             options["max_tokens"] = endpoint.max_tokens
-        self._optional = OptionalFields(options)
+        super().__init__(endpoint, options)
 
-    @property
-    def name(self) -> str:
-        return self._endpoint.name
+    def _connect(self) -> Any:
+        return connect(self._endpoint)
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        """Deltas, then the complete reply."""
-        client = await asyncio.to_thread(connect, self._endpoint)
-        with provider_errors(self._endpoint):
-            async with client:
-                stream = await self._open(client, request)
-                reply = _Reply()
-                async with aclosing(plain_events(stream)) as events:
-                    async for event in events:
-                        for chunk in reply.take(event):
-                            yield chunk
-            yield reply.complete()
+    def _new_reply(self) -> "_Reply":
+        return _Reply()
 
-    async def _open(self, client: Any, request: Request) -> Any:
-        while True:
-            try:
-                with provider_errors(self._endpoint):
-                    return await client.chat.completions.create(**self._body(request))
-            except ProviderError as error:
-                if not self._optional.learn(error):
-                    raise
+    async def _create(self, client: Any, body: dict[str, Any]) -> Any:
+        return await client.chat.completions.create(**body)
 
     def _body(self, request: Request) -> dict[str, Any]:
         return {
             "model": self._endpoint.model,
             "messages": [{"role": "system", "content": request.system}, *messages_param(request.messages)],
             "tools": [tool_param(spec) for spec in request.tools],
-            "stream": True,
-            "extra_body": self._optional.fields | self._endpoint.extra,
         }
 
 

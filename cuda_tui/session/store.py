@@ -27,7 +27,7 @@ from cuda_tui.events import (
 )
 from cuda_tui.messages import ReadDetails, ToolResult
 from cuda_tui.records import encode
-from cuda_tui.session.log import Log, interrupted, open_calls, parse_log, split_tail
+from cuda_tui.session.log import LOG_FORMAT, Log, interrupted, open_calls, parse_log, split_tail
 
 INLINE_LIMIT = 64 * 1024  # characters of tool output that stay in the log; more goes to a side file
 _SHOWN = 4_000  # characters of a large output that stay in the log at either end
@@ -90,7 +90,7 @@ class Session:
             ) from error
         session = cls(path, descriptor, mask=mask, clock=clock)
         session._lock()
-        session.append(msgspec.structs.replace(started, log_format=1))
+        session.append(msgspec.structs.replace(started, log_format=LOG_FORMAT))
         return session
 
     @classmethod

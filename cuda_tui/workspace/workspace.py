@@ -218,13 +218,6 @@ class Workspace:
         first = self.git.first_commit()
         return "" if first is None else self.git.diff(first, self.git.write_tree())
 
-    def diff_of(self, commit: str) -> str:
-        """What a commit changed against its parent."""
-        commit = self.git.resolve(commit)
-        parents = self.git.run("rev-list", "--parents", "-n", "1", commit).split()[1:]
-        empty = self.git.run("hash-object", "-t", "tree", "-w", "--stdin").strip()
-        return self.git.diff(parents[0] if parents else empty, commit)
-
     def changed_by_others(self) -> list[str]:
         """Files that differ from HEAD and are not as the product wrote them last."""
         head = self.head()

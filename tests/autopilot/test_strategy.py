@@ -33,6 +33,7 @@ from cuda_tui.messages import (
     TraceDetails,
     UserText,
 )
+from cuda_tui.session.log import INTERRUPTED
 from tests.autopilot.tracing import torch
 
 pytestmark = pytest.mark.slow  # each test traces a model
@@ -222,6 +223,27 @@ def test_a_rejected_write_ends_the_attempt_without_measuring() -> None:
     desk.run()
     assert desk.named("measure") == []
     assert "rejected: not now" in desk.named("finish")[-1].arguments["summary"]
+
+
+@pytest.mark.parametrize("name", ["read", "trace_model", "write", "measure", "note", "finish"])
+def test_a_call_that_was_cut_short_is_made_again(name: str) -> None:
+    undisturbed = Desk(lambda tool, files: report(2.0))
+    undisturbed.run()
+    desk = Desk(lambda tool, files: report(2.0))
+    plain = desk.answer
+    cut: list[ToolCall] = []
+
+    def answer(call: ToolCall) -> ToolResult:
+        if call.name != name or cut:
+            return plain(call)
+        cut.append(call)
+        return ToolResult(content=INTERRUPTED, is_error=True)
+
+    desk.answer = answer  # type: ignore[method-assign]
+    desk.run()
+    assert desk.files == undisturbed.files
+    assert len(desk.named(name)) > len(undisturbed.named(name))
+    assert desk.named("finish")[-1].arguments == undisturbed.named("finish")[-1].arguments
 
 
 def test_the_same_conversation_gives_the_same_reply() -> None:

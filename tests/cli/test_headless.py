@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -213,12 +214,26 @@ def test_reference_that_fails_is_one_message_that_names_the_persons_file_and_lea
     assert not list((run.folder / "data" / "cuda-tui" / "workspaces").iterdir())
 
 
-def test_workspace_whose_reference_fails_is_kept(run: Run) -> None:
+def test_machine_without_compiler_ends_with_two_before_any_session(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("git", "bwrap", "sh", "true"):
+        if found := shutil.which(name):
+            (tmp_path / "bin" / name).symlink_to(found)
+    run.environ["PATH"] = str(tmp_path / "bin")
+    done = run.finish(*optimize("autopilot"))
+    assert done.returncode == 2
+    assert "no C++ compiler" in done.stderr
+    assert not (run.folder / "data").exists()
+
+
+def test_workspace_whose_protected_file_changed_is_kept_and_refused(run: Run) -> None:
     (run.folder / "model.py").write_text(MODEL)
     script = run.script(call("finish", summary="x"))
     assert run.finish(*optimize(script)).returncode == 0
     (workspace,) = (run.folder / "data" / "cuda-tui" / "workspaces").iterdir()
     (workspace / "model.py").write_text(MODEL.replace("torch.tanh(x) + x", "1 / 0"))
     arguments = [part.replace("model.py", str(workspace)) for part in optimize(script)]
-    assert run.finish(*arguments).returncode == 1
+    done = run.finish(*arguments)
+    assert done.returncode == 1
+    assert "model.py was changed" in done.stderr
     assert (workspace / "task.toml").is_file()

@@ -8,7 +8,7 @@ import pytest
 
 from cuda_tui.errors import UsageError
 from cuda_tui.evaluation import intake
-from cuda_tui.evaluation.intake import Wanted, imports_alone, open_target, parse_target, rename_class
+from cuda_tui.evaluation.intake import Wanted, imports_alone, known_as, open_target, parse_target, rename_class
 from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.evaluation.worker.loading import describe_file, import_file
 from cuda_tui.workspace.task import Task
@@ -183,6 +183,12 @@ def test_file_that_needs_its_neighbours_is_recognised(tmp_path: Path, text: str,
     file(tmp_path, "", "beside.py")
     path = file(tmp_path, text)
     assert imports_alone(path, tmp_path) is alone
+
+
+def test_file_that_is_called_like_every_other_goes_by_its_folder() -> None:
+    assert known_as(Path("/home/me/swiglu/model.py")) == "swiglu"
+    assert known_as(Path("/home/me/swiglu/net.py")) == "net"
+    assert known_as(Path("/model.py")) == "model"
 
 
 def test_new_folders_are_numbered(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import pytest
 from textual import events
 from textual.content import Content
 from textual.pilot import Pilot
-from textual.widgets import Button, Input
+from textual.widgets import Button, Input, OptionList
 
 from cuda_tui.agent.runner import Opening, SessionRunner
 from cuda_tui.errors import UsageError
 from cuda_tui.events import Approval, Decision, Entry, LineLogged, UserSpoke
-from cuda_tui.state.model import State
+from cuda_tui.session.listing import Summary
+from cuda_tui.state.model import LogLine, State
 from cuda_tui.tui.app import CudaTui, Options, Recording
 from cuda_tui.tui.feed import LiveFeed
 from cuda_tui.tui.screens.help import HelpScreen
@@ -20,6 +21,7 @@ from cuda_tui.tui.screens.live import LiveScreen
 from cuda_tui.tui.screens.replay import ReplayScreen
 from cuda_tui.tui.screens.start import StartScreen
 from cuda_tui.tui.widgets.approval import TYPING_S, ApprovalPanel
+from cuda_tui.tui.widgets.code import LogView
 from cuda_tui.tui.widgets.composer import BIG_PASTE_LINES, Composer
 from cuda_tui.tui.widgets.evidence import Evidence
 from cuda_tui.tui.widgets.lines import Line, LineView
@@ -341,6 +343,22 @@ async def test_transcript_mounts_a_bounded_number_of_blocks() -> None:
         assert len(transcript.query(".block-user")) == 0
 
 
+async def test_view_without_room_asks_for_no_line_of_what_it_showed_before() -> None:
+    app = CudaTui(Options(), start=Recording(records=()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        view = LogView()
+        await app.screen.mount(view)
+        view.lines = tuple(LogLine(source="build", text=f"line {number}") for number in range(12))
+        await pilot.pause()
+        view.styles.width = 0
+        await pilot.pause()
+        view.lines = view.lines[:2]
+        assert not view.render_line(11).text.strip()
+        view.styles.width = 40
+        await pilot.pause()
+        assert "line 1" in view.render_line(1).text
+
+
 async def test_line_views_render_only_what_is_on_screen() -> None:
     class Many(LineView):
         """Counts."""
@@ -403,6 +421,18 @@ async def test_replay_plays_steps_jumps_and_seeks() -> None:
 async def failing(opening: Opening) -> SessionRunner:
     """A session that cannot be opened."""
     raise UsageError(f"no such file: {opening.target}", hint="name another")
+
+
+async def test_every_session_takes_one_line_of_the_list_however_narrow_the_screen() -> None:
+    damaged = tuple(
+        Summary(id=f"20261130-{number:06}-4f1c", path="x", model="anthropic:claude", problem="its first event is torn")
+        for number in range(30)
+    )
+    app = CudaTui(Options(sessions=lambda: damaged))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        sessions = app.screen.query_one(OptionList)
+        assert sessions.virtual_size.height == len(damaged)
 
 
 async def test_session_that_cannot_be_opened_leads_back_to_the_start_screen_with_the_reason() -> None:

@@ -4,8 +4,10 @@ import pytest
 from textual.content import Content
 
 from cuda_tui.evaluation.report import Ratio
-from cuda_tui.events import MachineSampled
+from cuda_tui.events import MachineSampled, NoteWritten, Outcome, SessionEnded, ToolFinished, ToolStarted
 from cuda_tui.export import fold
+from cuda_tui.messages import Effect, ToolCall, ToolResult
+from cuda_tui.state.apply import apply
 from cuda_tui.state.model import State
 from cuda_tui.tui.render import diff as diffs
 from cuda_tui.tui.render import units
@@ -19,7 +21,7 @@ from cuda_tui.tui.render.machine import machine_lines, sparkline
 from cuda_tui.tui.render.markdown import markdown
 from cuda_tui.tui.render.speed import speed_table
 from cuda_tui.tui.render.table import Column, table
-from cuda_tui.tui.render.text import middle_cut, plain, shortened, strip_ansi, visible
+from cuda_tui.tui.render.text import plain, shortened, strip_ansi, visible
 from tests import fixtures_session as fixtures
 from tests.tui.scripted_source import NASTY
 
@@ -58,9 +60,30 @@ def test_tool_output_loses_its_colours_and_shows_what_overwrote_itself_last() ->
     assert strip_ansi("\x1b]8;;http://x\x07link\x1b]8;;\x07") == "link"
 
 
-def test_shortening_keeps_both_ends_of_a_path_and_the_beginning_of_a_sentence() -> None:
-    assert middle_cut("kernels/very/long/name.cu", 12) == "ker…/name.cu"
+def test_shortening_keeps_the_beginning_of_a_sentence() -> None:
     assert shortened("one two three", 8) == "one two…"
+
+
+# ---- the talk
+
+
+def test_last_words_of_a_session_appear_once_and_unfolding_shows_where_they_came_from() -> None:
+    words = "1.45x against eager. " + "Left to the libraries: mm. " * 8
+    call = ToolCall(id="c", name="finish", arguments={"summary": words})
+    state = State()
+    for event in (
+        NoteWritten(text=f"## Result\n{words}"),
+        ToolStarted(call=call, effect=Effect.READ),
+        ToolFinished(call_id="c", name="finish", result=ToolResult(content=words)),
+        SessionEnded(outcome=Outcome.DONE, message=words),
+    ):
+        state = apply(state, event, at=1.0)
+
+    def shown(*, unfolded: bool) -> int:
+        return sum(render(block, state, unfolded=unfolded).plain.count(words.strip()) for block in state.blocks)
+
+    assert shown(unfolded=False) == 1
+    assert shown(unfolded=True) == 3
 
 
 # ---- numbers

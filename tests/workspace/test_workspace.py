@@ -99,7 +99,7 @@ def test_commit_without_change_is_none(workspace: Workspace) -> None:
     commit = workspace.commit("step")
     assert commit == workspace.head()
     assert commit is not None
-    assert "+int x;" in workspace.diff_of(commit)
+    assert "+int x;" in workspace.diff_from_start()
     assert git(workspace.root, "status", "--porcelain") == ""
 
 

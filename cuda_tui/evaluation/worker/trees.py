@@ -138,8 +138,3 @@ def _resolve(type_name: str, home: Any) -> Any:
     for part in name.split("."):
         target = getattr(target, part)
     return target
-
-
-def map_tensors(plan: Plan, tensors: "list[torch.Tensor]", change: "Callable[[torch.Tensor], torch.Tensor]") -> Any:
-    """The structure with every tensor changed."""
-    return unflatten(plan, [change(tensor) for tensor in tensors])

@@ -61,7 +61,7 @@ def serve(control_fd: int) -> None:
 
 @contextlib.contextmanager
 def _ending_with(control: socket.socket) -> "Iterator[None]":
-    """End this process at once if the controller goes meanwhile. The thread for it is gone before anything is forked."""
+    """End this process at once if the controller goes meanwhile. Its thread is gone before anything is forked."""
     ready = threading.Event()
     poller = select.poll()
     poller.register(control, 0)  # nothing but a hang-up, which is always told

@@ -4,6 +4,7 @@ import json
 
 from textual.content import Content
 
+from cuda_tui.agent.protocols import FINISH
 from cuda_tui.evaluation.report import Measured, NotMeasured, Outcome, Report, Verdict
 from cuda_tui.messages import (
     BuildDetails,
@@ -33,6 +34,8 @@ from cuda_tui.tui.render.text import plain, shortened, visible
 from cuda_tui.tui.render.units import interval, short_count, time_us, times, took
 
 FOLDED_LINES = 4
+LONGEST_NOTE = 100  # characters of a note while it is folded
+_SAID_BELOW = frozenset({FINISH, "note"})  # tools whose text is the notice that follows them
 _STATUS = {
     ToolStatus.ASKED: ("?", "$text-warning bold"),
     ToolStatus.APPROVED: ("·", "$text-muted"),
@@ -86,7 +89,7 @@ def render(block: Block, state: State, *, unfolded: bool) -> Content:
             best = state.best
             return _verdict(candidate, best=best is not None and best.number == number) if candidate else Content("")
         case NoticeBlock():
-            return _notice(block)
+            return _notice(block, unfolded=unfolded)
 
 
 def copied(block: Block, state: State) -> str:
@@ -124,9 +127,11 @@ def streaming(stream: Stream) -> Content:
     return Content("\n").join(parts)
 
 
-def _notice(block: NoticeBlock) -> Content:
+def _notice(block: NoticeBlock, *, unfolded: bool) -> Content:
     sign, style = _NOTICE[block.kind]
-    text = Content.assemble((f"{sign} ", style), visible(block.text))
+    folded = block.kind == "note" and not unfolded  # the whole of it is in NOTES.md
+    shown = visible(shortened(block.text, LONGEST_NOTE) if folded else block.text)
+    text = Content.assemble((f"{sign} ", style), shown)
     if block.kind in ("note", "commit", "session", "settings"):
         text = text.stylize("$text-muted")
     if block.hint:
@@ -136,7 +141,19 @@ def _notice(block: NoticeBlock) -> Content:
 
 def call_subject(call: ToolCall) -> str:
     """What a call is about, in a few words: its path, command or first argument."""
-    for name in ("path", "file", "command", "pattern", "query", "subject", "commit", "text", "message", "summary"):
+    for name in (
+        "path",
+        "file",
+        "command",
+        "pattern",
+        "query",
+        "subject",
+        "commit",
+        "label",
+        "text",
+        "message",
+        "summary",
+    ):
         value = call.arguments.get(name)
         if isinstance(value, str) and value:
             return visible(shortened(value, 160))
@@ -145,6 +162,8 @@ def call_subject(call: ToolCall) -> str:
 
 def _tool(block: ToolBlock, *, unfolded: bool) -> Content:
     sign, style = _STATUS[block.status]
+    if block.call.name in _SAID_BELOW and block.status is ToolStatus.DONE and not unfolded:
+        return Content.assemble((f"{sign} ", style), (block.call.name, "bold"))
     head = Content.assemble((f"{sign} ", style), (visible(block.call.name), "bold"), " ", call_subject(block.call))
     tail: list[str] = []
     if block.diff or (block.result and isinstance(block.result.details, ChangeDetails)):

@@ -11,6 +11,7 @@ from cuda_tui.tui.render.building import heading
 from cuda_tui.tui.render.table import Cell, Column, table
 from cuda_tui.tui.render.text import plain
 from cuda_tui.tui.render.units import interval, percent, time_us, times
+from cuda_tui.words import counted
 
 _COLUMNS = (
     Column(title="no.", align="right"),
@@ -95,7 +96,7 @@ def measurement_lines(candidates: Sequence[Candidate]) -> list[Content]:
             Content(f"The headline is against {plain(measured.headline.baseline)}, the fastest valid baseline.")
         )
     found.extend(
-        Content.assemble(("Not valid: ", "$text-warning"), f"{plain(item.name)}: {plain(item.reason)}")
+        Content.assemble(("Not available: ", "$text-warning"), f"{plain(item.name)}: {plain(item.reason)}")
         for item in measured.unavailable
     )
     dropped = measured.candidate.dropped_slices
@@ -122,4 +123,4 @@ def counts_line(candidates: Sequence[Candidate]) -> Content:
     """How many were evaluated, and what became of them."""
     numbers = {verdict: sum(item.report.verdict is verdict for item in candidates) for verdict in Verdict}
     words = [f"{count} {verdict.value.lower()}" for verdict, count in numbers.items() if count]
-    return heading(f"{len(candidates)} candidates", ", ".join(words))
+    return heading(counted(len(candidates), "candidate"), ", ".join(words))

@@ -43,11 +43,3 @@ def shortened(text: str, width: int) -> str:
     """One line of at most `width` characters, with an ellipsis where something is left out."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
-
-
-def middle_cut(text: str, width: int) -> str:
-    """At most `width` characters, the middle left out: paths keep both ends."""
-    if len(text) <= width:
-        return text
-    left = max(0, (width - 1) // 3)
-    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"

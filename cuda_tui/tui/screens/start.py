@@ -106,7 +106,7 @@ class StartScreen(Screen[None]):
         self._fill()
 
     def _width(self) -> int:
-        return max(40, min(106, self.app.size.width - 8))  # padding, and the scrollbar of a long list
+        return max(40, min(106, self.app.size.width - 6))
 
     def _titles(self) -> Content:
         if not self._sessions:

@@ -57,7 +57,8 @@ class LineView(ScrollView, can_focus=True):
     def reflow(self, *, follow: bool = False) -> None:
         """Lay all lines out again; stay at the end if the end was in view and `follow` is set."""
         if self.scrollable_content_region.width == 0:
-            return  # not laid out yet; `on_resize` comes
+            self._rows = []  # those of what was shown before; `on_resize` comes, and a row may be asked for earlier
+            return
         at_end = self.is_vertical_scroll_end
         width = max(8, self.scrollable_content_region.width - self.gutter_width)
         self._rows = [row for index in range(self.line_count()) for row in _wrapped(index, self.plain(index), width)]
