@@ -3,6 +3,7 @@
 import secrets
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cuda_tui.evaluation.candidate import Rejected
@@ -14,6 +15,7 @@ MIN_CALLS, MAX_CALLS = 3, 5000
 UNDISTURBED = 0.97  # processor time over wall time of a call; below, others ran on its core meanwhile
 SLICE_TRIES = 4
 CLOCK_SLACK_S = 0.05  # scheduling and the round trip of one request
+LATE, FAR_TOO_LATE = 0.8, 0.25  # its account of a slice over ours: a busy machine explains the first, never thrice more
 # Over all slices, candidate against eager: seconds of our clock that its own account leaves out, a slice and a call;
 # and nanoseconds between two calls, by a factor, a constant and a part of the call.
 ROUND_TRIP_FACTOR, ROUND_TRIP_SLACK_S, ROUND_TRIP_CALL_S = 2.0, 0.004, 1e-6
@@ -34,6 +36,8 @@ class Side:
     timed_calls: int = 0
     dropped: int = 0
     disturbed: bool = False
+    far_too_late: bool = False
+    clock: Callable[[], float] = time.monotonic
 
     def calibrate(self) -> float:
         """Choose how many calls fill a slice; returns the seconds of one call. What was timed for it does not count."""
@@ -48,25 +52,37 @@ class Side:
     def run(self, calls: int, salt: int) -> float:
         """Time a slice, check the clock, keep its account; returns the median in microseconds."""
         self.timed.renew()
-        began = time.monotonic()
+        began = self.clock()
         answer = self.timed.time_slice(calls, salt)
-        wall_s = time.monotonic() - began
+        wall_s = self.clock() - began
         spans: list[int] = answer["spans_ns"]
-        check_clock(spans, answer["total_ns"], wall_s, calls)
+        check_sums(spans, answer["total_ns"], wall_s, calls)
+        total_s = answer["total_ns"] / 1e9
         self.gaps_ns.append((answer["total_ns"] - sum(spans)) / calls)
         self.unexplained_s.append(wall_s - answer["total_ns"] / 1e9)
         self.timed_calls += calls
         kept = [span for span, busy in zip(spans, answer["busy_ns"], strict=True) if busy >= UNDISTURBED * span]
-        self.disturbed = len(kept) < calls / 2
-        return statistics.median(spans if self.disturbed else kept) / 1e3
+        self.disturbed = len(kept) < calls / 2 or total_s < LATE * wall_s - CLOCK_SLACK_S
+        self.far_too_late = total_s < FAR_TOO_LATE * wall_s - CLOCK_SLACK_S
+        return statistics.median(kept if len(kept) >= calls / 2 else spans) / 1e3
 
     def run_undisturbed(self, salt: int) -> float:
-        """A slice whose calls mostly had their core to themselves, tried a few times; the last one counts anyway."""
+        """A slice whose calls mostly had their core to themselves, tried a few times; the last one counts anyway.
+
+        Raises Rejected(CLOCK) where every try takes several times as long by our clock as by the worker's: once is
+        a process that waited for its core, each time is a clock that runs slow.
+        """
+        late = 0
         for attempt in range(SLICE_TRIES):
             median_us = self.run(self.calls, salt)
+            late += self.far_too_late
             if not self.disturbed or attempt == SLICE_TRIES - 1:
                 break
             self.dropped += 1
+        if late == SLICE_TRIES:
+            raise Rejected(
+                Code.CLOCK, f"{late} slices in a row took over four times as long by our clock as by its own"
+            )
         return median_us
 
 
@@ -87,12 +103,12 @@ def timing_of(name: str, processes: list[Side], note: str = "") -> Timing:
     )
 
 
-def check_clock(spans_ns: list[int], total_ns: int, wall_s: float, calls: int) -> None:
-    """The worker's account of a slice against ours. Raises Rejected(CLOCK)."""
+def check_sums(spans_ns: list[int], total_ns: int, wall_s: float, calls: int) -> None:
+    """An account of a slice that no clock can give, whatever else the machine does. Raises Rejected(CLOCK)."""
     inside_s, total_s = sum(spans_ns) / 1e9, total_ns / 1e9
     if len(spans_ns) != calls or min(spans_ns) <= 0 or inside_s > total_s * 1.001:
         raise Rejected(Code.CLOCK, "the timed spans do not add up to the slice they are part of")
-    if total_s > wall_s + 0.001 or total_s < 0.8 * wall_s - CLOCK_SLACK_S:
+    if total_s > wall_s + 0.001:
         raise Rejected(Code.CLOCK, f"a slice took {wall_s:.3f} s by our clock and {total_s:.3f} s by the candidate's")
 
 
