@@ -227,6 +227,9 @@ class Evaluator:
                 Code.KERNEL_SHARE,
                 f"authored kernels carry {share:.0%} of the time, strict policy wants {STRICT_SHARE:.0%}",
             )
+        if self.task.library_policy == "vendor":
+            text = "the vendor policy is not enforced by this version: look at the shares in the profile"
+            return (Flag(code="POLICY", message=text),)
         if share < NEGLIGIBLE_SHARE:
             return (Flag(code="KERNEL_SHARE", message="the candidate's own operators carry under 1% of the time"),)
         return ()
