@@ -146,20 +146,14 @@ def test_candidate_reaches_neither_network_nor_files_nor_other_processes(evaluat
     assert report.verdict is Verdict.PASSED, report.message
 
 
-def test_identical_code_is_not_called_faster_or_slower(evaluate: Evaluate) -> None:
-    # A 95% interval misses now and then, on its own; a biased method misses again in the same direction.
-    outcomes = []
-    for _ in range(2):
-        report = evaluate(HONEST, "measure")
-        assert report.verdict is Verdict.PASSED, report.message
-        assert isinstance(report.performance, Measured)
-        eager = report.performance.ratio_to("eager")
-        assert eager is not None
-        assert len(report.performance.candidate.process_medians_us) == 4
-        outcomes.append(eager.outcome)
-        if eager.outcome in {Outcome.SAME, Outcome.INCONCLUSIVE}:
-            return
-    assert outcomes[0] is not outcomes[1], f"identical code is {outcomes[0]} twice in a row"
+def test_identical_code_is_never_called_faster(evaluate: Evaluate) -> None:
+    report = evaluate(HONEST, "measure")
+    assert report.verdict is Verdict.PASSED, report.message
+    assert isinstance(report.performance, Measured)
+    eager = report.performance.ratio_to("eager")
+    assert eager is not None
+    assert eager.outcome in {Outcome.SAME, Outcome.INCONCLUSIVE}
+    assert len(report.performance.candidate.process_medians_us) == 4
 
 
 @pytest.mark.parametrize(
