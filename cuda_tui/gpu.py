@@ -1,4 +1,4 @@
-"""Load of the machine: NVML readings, each guarded by itself, /proc for the processor, and the machine-wide lease.
+"""The GPU that a device's name means, what it and the processor are doing, and the machine-wide lease.
 
 No torch and no CUDA context: NVML only asks the driver.
 """
@@ -8,38 +8,112 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 import msgspec
 
-from cuda_tui.errors import Cancelled, InfrastructureError
+from cuda_tui.errors import Cancelled, InfrastructureError, UsageError
+from cuda_tui.nvml import GpuReading, Nvml, throttle_words
 from cuda_tui.records import Record
 
-RETRY_S = 60.0  # a reading that failed is asked again this much later, not at every sample
 LEASE_POLL_S = 0.2
 LEASE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
+SAMPLE_S = 0.2  # a sample takes the driver 1 to 1.6 ms, which no measurement notices
+JOIN_S = 5.0  # a driver that hangs in a question must not hang us
 
 
-class GpuReading(Record):
-    """One GPU at one moment. What it does not say is None, with the reason in `missing`."""
+# ---- which GPU
 
+
+class GpuPlace(Record):
+    """Where NVML has the GPU that torch calls `device`. `mig` is the slice's uuid where it is only part of a GPU."""
+
+    device: str  # "cuda:1"
     index: int
-    name: str | None = None
     uuid: str | None = None
-    capability: tuple[int, int] | None = None
-    driver: str | None = None
-    driver_cuda: str | None = None  # newest CUDA version that the driver supports, "13.0"
-    utilisation: float | None = None  # 0 to 1
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    clock_mhz: int | None = None
-    power_w: float | None = None
-    temperature_c: int | None = None
-    throttle: str | None = None  # why the clock is held down; None where it is not, or is not known
-    missing: dict[str, str] = msgspec.field(default_factory=dict)
+    name: str | None = None
+    mig: str | None = None
+
+    @property
+    def lease_name(self) -> str:
+        """What `lease` holds: the same for every process of the machine, however it numbers the GPUs."""
+        return f"gpu-{self.mig or self.uuid or self.index}"
+
+
+def device_number(device: str) -> int:
+    """1 of "cuda:1", 0 of "cuda". Raises UsageError for what is no CUDA device."""
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not (number.isdecimal() or device == "cuda"):
+        raise UsageError(f"{device!r} is no device.", hint="Write cpu, cuda, or cuda:1 for the second GPU.")
+    return int(number or 0)
+
+
+def gpu_index(device: str, environ: Mapping[str, str], *, nvml: Nvml | None = None) -> GpuPlace | None:
+    """The GPU that "cuda" or "cuda:N" means under CUDA_VISIBLE_DEVICES; None where NVML cannot say.
+
+    Raises UsageError where it says that there is no such GPU. Where the GPUs are of different models, CUDA numbers
+    them as NVML does only under CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    nvml = nvml or Nvml.open()
+    number = device_number(device)
+    if nvml.count == 0:
+        return None
+    places = visible_gpus(environ, nvml=nvml)
+    if number < len(places):
+        return msgspec.structs.replace(places[number], device=device)
+    raise UsageError(_no_such_gpu(number, places, environ), hint="Name one of them with --device, or work on the CPU.")
+
+
+def _no_such_gpu(number: int, places: tuple[GpuPlace, ...], environ: Mapping[str, str]) -> str:
+    limit = environ.get("CUDA_VISIBLE_DEVICES")
+    who = "this machine has" if limit is None else f"CUDA_VISIBLE_DEVICES={limit} leaves"
+    named = ", ".join(f"{index} ({place.name or 'unnamed'})" for index, place in enumerate(places))
+    return f"there is no GPU {number}; {who} {len(places) or 'none'}{f': {named}' if named else ''}"
+
+
+def visible_gpus(environ: Mapping[str, str], *, nvml: Nvml) -> tuple[GpuPlace, ...]:
+    """The GPUs that CUDA sees, in its order: all of them, or those that CUDA_VISIBLE_DEVICES names.
+
+    As CUDA does it, the first word that names nothing ends the list, and so does one that was there before.
+    """
+    every = [_place(nvml, index) for index in range(nvml.count)]
+    limit = environ.get("CUDA_VISIBLE_DEVICES")
+    if limit is not None:
+        every = _named(limit, every, nvml)
+    numbered = enumerate(every)
+    return tuple(msgspec.structs.replace(place, device=f"cuda:{number}") for number, place in numbered)
+
+
+def _place(nvml: Nvml, index: int) -> GpuPlace:
+    slices = nvml.slices(index)
+    mig = slices[0] if slices else None  # of a GPU that is cut up, CUDA sees one slice
+    return GpuPlace(device="", index=index, uuid=nvml.uuid(index), name=nvml.name(index), mig=mig)
+
+
+def _named(limit: str, every: list[GpuPlace], nvml: Nvml) -> list[GpuPlace]:
+    found: list[GpuPlace] = []
+    for word in limit.split(","):
+        place = _one_named(word.strip(), every, nvml)
+        if place is None or place in found:
+            break
+        found.append(place)
+    return found
+
+
+def _one_named(word: str, every: list[GpuPlace], nvml: Nvml) -> GpuPlace | None:
+    """By number, by uuid or the beginning of one, or by the uuid of a slice."""
+    if word.isdecimal():
+        return every[int(word)] if int(word) < len(every) else None
+    if word.startswith("MIG-"):
+        with_slice = (place for place in every if word in nvml.slices(place.index))
+        return next((msgspec.structs.replace(place, mig=word) for place in with_slice), None)
+    matching = [place for place in every if word.startswith("GPU-") and (place.uuid or "").startswith(word)]
+    return matching[0] if len(matching) == 1 else None
+
+
+# ---- what it does
 
 
 class MachineReading(Record):
@@ -48,89 +122,6 @@ class MachineReading(Record):
     cpu_load: float | None = None
     memory_used_bytes: int | None = None
     gpu: GpuReading | None = None
-
-
-# NVML's bits for what holds the clock down; idle and clocks that the user set are no throttling.
-_THROTTLE = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "thermal (software)",
-    0x40: "thermal (hardware)",
-    0x80: "power brake",
-}
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _throttle(bits: int) -> str | None:
-    return ", ".join(word for bit, word in _THROTTLE.items() if bits & bit) or None
-
-
-@dataclass
-class Nvml:
-    """NVML, opened once. `reason` says why there is nothing to read; then `count` is 0."""
-
-    library: Any = None
-    reason: str = ""
-    count: int = 0
-    _asked_again_at: dict[tuple[int, str], tuple[float, str]] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls) -> "Nvml":
-        """Never raises: no library, no driver and no permission are a reason."""
-        try:
-            import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py ships no types
-        except ImportError:
-            return cls(reason="the package nvidia-ml-py is not installed")
-        try:
-            pynvml.nvmlInit()
-            return cls(library=pynvml, count=int(pynvml.nvmlDeviceGetCount()))
-        except Exception as error:  # pynvml raises a class of its own for each code, and others where a call is missing
-            return cls(reason=f"NVML: {error}")
-
-    def read(self, index: int, *, now: Callable[[], float] = time.monotonic) -> GpuReading:
-        """All that the GPU says. A query that fails is None and is left alone for a minute."""
-        missing: dict[str, str] = {}
-        if index >= self.count:
-            return GpuReading(index=index, missing={"gpu": self.reason or f"there is no GPU {index}"})
-        nvml = self.library
-
-        def ask(name: str, query: Callable[[Any], Any]) -> Any:
-            key = (index, name)
-            again_at, reason = self._asked_again_at.get(key, (0.0, ""))
-            if now() < again_at:
-                missing[name] = reason
-                return None
-            try:
-                return query(nvml.nvmlDeviceGetHandleByIndex(index))
-            except Exception as error:  # any metric may be unsupported under MIG, vGPU or WSL, each in its own way
-                missing[name] = str(error) or type(error).__name__
-                self._asked_again_at[key] = (now() + RETRY_S, missing[name])
-                return None
-
-        memory = ask("memory", lambda gpu: nvml.nvmlDeviceGetMemoryInfo(gpu))
-        capability = ask("capability", lambda gpu: tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu)))
-        cuda = ask("driver_cuda", lambda _: int(nvml.nvmlSystemGetCudaDriverVersion()))
-        return GpuReading(
-            index=index,
-            name=ask("name", lambda gpu: _text(nvml.nvmlDeviceGetName(gpu))),
-            uuid=ask("uuid", lambda gpu: _text(nvml.nvmlDeviceGetUUID(gpu))),
-            capability=(int(capability[0]), int(capability[1])) if capability else None,
-            driver=ask("driver", lambda _: _text(nvml.nvmlSystemGetDriverVersion())),
-            driver_cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
-            utilisation=ask("utilisation", lambda gpu: float(nvml.nvmlDeviceGetUtilizationRates(gpu).gpu) / 100),
-            memory_used_bytes=int(memory.used) if memory else None,
-            memory_total_bytes=int(memory.total) if memory else None,
-            clock_mhz=ask("clock", lambda gpu: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM))),
-            power_w=ask("power", lambda gpu: float(nvml.nvmlDeviceGetPowerUsage(gpu)) / 1000),
-            temperature_c=ask(
-                "temperature", lambda gpu: int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))
-            ),
-            throttle=ask("throttle", lambda gpu: _throttle(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))),
-            missing=missing,
-        )
 
 
 def processor_ticks(proc: Path = Path("/proc")) -> tuple[int, int] | None:
@@ -147,10 +138,10 @@ def processor_ticks(proc: Path = Path("/proc")) -> tuple[int, int] | None:
 class Machine:
     """Samples processor, memory and, where asked for, one GPU. Call `sample` from one thread, about once a second."""
 
-    def __init__(self, *, gpu_index: int | None = None, proc: Path = Path("/proc")) -> None:
+    def __init__(self, *, gpu: GpuPlace | None = None, nvml: Nvml | None = None, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._gpu_index = gpu_index
-        self._nvml = Nvml.open() if gpu_index is not None else None
+        self._gpu = gpu
+        self._nvml = nvml or Nvml.open() if gpu is not None else None
         self._before = processor_ticks(proc)
 
     def sample(self) -> MachineReading:
@@ -161,7 +152,7 @@ class Machine:
             cores = os.cpu_count() or 1
             load = cores * (now[0] - self._before[0]) / (now[1] - self._before[1])
         self._before = now
-        gpu = self._nvml.read(self._gpu_index) if self._nvml is not None and self._gpu_index is not None else None
+        gpu = self._nvml.read(self._gpu.index, mig=self._gpu.mig) if self._nvml and self._gpu else None
         return MachineReading(cpu_load=load, memory_used_bytes=self._memory(), gpu=gpu)
 
     def _memory(self) -> int | None:
@@ -171,6 +162,112 @@ class Machine:
             return values["MemTotal"] - values["MemAvailable"]
         except (OSError, ValueError, KeyError):
             return None
+
+
+class Sampled(Record):
+    """What was seen of one GPU over a stretch of time. What NVML did not say is None, with the reason in `missing`."""
+
+    name: str | None = None
+    uuid: str | None = None
+    driver: str | None = None
+    clock_mhz: tuple[int, int] | None = None  # lowest and highest
+    power_w: float | None = None  # highest
+    temperature_c: int | None = None  # highest
+    throttle: tuple[str, ...] = ()  # every reason that was seen
+    throttle_bits: int = 0  # NVML's bits of all samples together
+    tenants: int | None = None  # the most processes that were not ours at one time
+    samples: int = 0
+    missing: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Sampler:
+    """Watches one GPU from a thread of its own while the `with` block runs, five times a second.
+
+    `own` returns the process ids that are ours. A driver that numbers processes in another name space than ours knows
+    none of them; then all but as many as `contexts`, the processes of ours that use the GPU, are taken for tenants.
+    Nothing here raises because of the driver: `place` None means that NVML cannot say which GPU it is.
+
+        with Sampler(place, own=pids) as sampler:
+            measure()
+        facts = sampler.found()
+    """
+
+    def __init__(
+        self,
+        place: GpuPlace | None,
+        *,
+        own: Callable[[], Collection[int]] = lambda: (),
+        contexts: int = 0,
+        nvml: Nvml | None = None,
+        interval_s: float = SAMPLE_S,
+    ) -> None:
+        self._place = place
+        self._own = own
+        self._contexts = contexts
+        self._nvml = nvml or Nvml.open()
+        self._interval_s = interval_s
+        self._readings: list[GpuReading] = []
+        self._tenants: list[int] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpu-sampler", daemon=True)
+
+    def __enter__(self) -> "Sampler":
+        if self._place is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        if self._place is not None:
+            self._thread.join(timeout=JOIN_S)
+
+    def _run(self) -> None:
+        while True:
+            self.sample()
+            if self._stop.wait(self._interval_s):
+                return
+
+    def sample(self) -> None:
+        """One reading more."""
+        if self._place is None:
+            return
+        processes = self._nvml.processes(self._place.index)
+        if processes is not None:
+            self._tenants.append(_tenants(processes, own=self._own(), contexts=self._contexts))
+        self._readings.append(self._nvml.read(self._place.index, mig=self._place.mig))
+
+    def found(self) -> Sampled:
+        """What was seen so far."""
+        readings = tuple(self._readings)
+        if not readings:
+            return Sampled(missing={"gpu": self._nvml.reason or "not sampled"})
+        clocks = [item.clock_mhz for item in readings if item.clock_mhz is not None]
+        bits = 0
+        for item in readings:
+            bits |= item.throttle_bits or 0
+        return Sampled(
+            name=readings[-1].name,
+            uuid=readings[-1].uuid,
+            driver=readings[-1].driver,
+            clock_mhz=(min(clocks), max(clocks)) if clocks else None,
+            power_w=max((item.power_w for item in readings if item.power_w is not None), default=None),
+            temperature_c=max(
+                (item.temperature_c for item in readings if item.temperature_c is not None), default=None
+            ),
+            throttle=throttle_words(bits),
+            throttle_bits=bits,
+            tenants=max(self._tenants, default=None),
+            samples=len(readings),
+            missing=readings[-1].missing,
+        )
+
+
+def _tenants(processes: Collection[int], *, own: Collection[int], contexts: int) -> int:
+    ours = set(own).intersection(processes)
+    return len(set(processes) - ours) if ours else max(0, len(processes) - contexts)
+
+
+# ---- the lease
 
 
 @contextlib.contextmanager

@@ -10,25 +10,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-SKILLS = sorted((ROOT / "skills").glob("*/SKILL.md"))
-HEADERS = ROOT / "workspace_template" / "kernels"
-BLOCK = re.compile(r"^```(cpp|cuda|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-NAMED = re.compile(r"// kernels/(\S+)\n")
-SUFFIX = {"cpp": ".cpp", "cuda": ".cu", "python": ".py"}
+from tests.skills.extract import ROOT, SKILLS, TEMPLATE, blocks, cuda_files, write_workspace
+
+HEADERS = TEMPLATE / "kernels"
 # The workspace's own flags for the CPU; warnings count here, so that a reader's first build is silent.
 CXX = ["-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
-
-
-def blocks(skill: Path, language: str) -> dict[str, str]:
-    """Blocks of one language by file name: the one in their first line, or a number."""
-    found = {}
-    for number, (kind, text) in enumerate(BLOCK.findall(skill.read_text())):
-        named = NAMED.match(text)
-        if kind == language:
-            found[named[1] if named else f"block_{number}{SUFFIX[language]}"] = text
-    return found
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -69,9 +56,28 @@ def test_front_matter_names_the_folder_and_says_when_to_read_it(skill: Path) -> 
     assert len(found[2]) < 1024
 
 
-def test_the_four_skills_are_there() -> None:
+def test_the_skills_that_others_name_are_there() -> None:
     names = {skill.parent.name for skill in SKILLS}
     assert names >= {"workspace-contract", "cpu-kernels", "cuda-optimization", "profiling"}
+    for skill in SKILLS:
+        named = set(re.findall(r"skills? `([a-z-]+)`", skill.read_text()))
+        assert named <= names, f"{skill.parent.name} sends its reader to {', '.join(sorted(named - names))}"
+
+
+@pytest.mark.slow
+def test_variants_that_the_skills_argue_against_compile(tmp_path: Path) -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    home = cuda_home()
+    assert home is not None
+    write_workspace(tmp_path / "workspace", variants=True)
+    kernels = tmp_path / "workspace" / "kernels"
+    succeed(
+        ["nvcc", "-O1", "-std=c++17", "-Werror=all-warnings", "-arch=sm_90", "-c", "variants.cu", "-o", "out.o"],
+        kernels,
+    )
+    includes = [*torch_includes(), "-DUSE_CUDA", "-isystem", str(home / "include")]
+    succeed(["g++", "-std=c++20", *WARNINGS, "-fsyntax-only", *includes, "variants_binding.cpp"], kernels)
 
 
 @pytest.mark.parametrize("skill", SKILLS, ids=lambda path: path.parent.name)
@@ -95,11 +101,12 @@ def test_roofline_example_of_the_profiling_skill_is_right() -> None:
 @pytest.mark.parametrize("skill", SKILLS, ids=lambda path: path.parent.name)
 def test_cpp_blocks_compile_without_warnings(skill: Path, tmp_path: Path) -> None:
     files = blocks(skill, "cpp")
+    write(cuda_files(), tmp_path)  # bindings of one skill include the header of another
     write(files, tmp_path)
     home = cuda_home()
     for name in files:
         extra: list[str] = []
-        if "cuda_runtime.h" in files[name]:
+        if "cuda_runtime.h" in files[name] or "binding.h" in files[name]:
             if home is None:
                 continue  # such a binding is checked on machines with the toolkit; the CUDA test below counts the skip
             extra = ["-DUSE_CUDA", "-isystem", str(home / "include")]
@@ -114,10 +121,13 @@ def test_cuda_blocks_compile_for_two_architectures(skill: Path, tmp_path: Path) 
     files = blocks(skill, "cuda")
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc")
+    write(cuda_files(), tmp_path)
     write(files, tmp_path)
-    codes = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"]
+    codes = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a"]
+    flags = ["-O3", "-std=c++17", "--expt-relaxed-constexpr", "-Werror=all-warnings"]  # the workspace's, and warnings
     for name in files:
-        succeed(["nvcc", "-O3", "-std=c++17", "-Werror=all-warnings", *codes, "-c", name, "-o", "out.o"], tmp_path)
+        if name.endswith(".cu"):
+            succeed(["nvcc", *flags, *codes, "-c", name, "-o", "out.o"], tmp_path)
 
 
 CHECK_MATH = """

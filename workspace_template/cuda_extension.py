@@ -143,7 +143,7 @@ def build_plan(plan, stream=sys.stderr):
     if plan["tools"]["ninja"] is None:
         raise BuildError(f"ninja is missing: {sys.executable} -m pip install ninja")
     with Lock(Path(plan["root"], plan["build_dir"])) as lock:
-        for note in lock.notes:
+        for note in [*lock.notes, *(note for note in plan["notes"] if note.startswith("rebuilt:"))]:
             print(note, file=stream)
         ninja = write_plan(plan)
         command = [plan["tools"]["ninja"], "-f", str(ninja), "-j", str(plan["jobs"])]

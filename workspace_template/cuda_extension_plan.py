@@ -6,6 +6,7 @@ Used by `cuda_extension.py`, which documents it. Standard library only. This fil
 import functools
 import hashlib
 import importlib.util
+import json
 import os
 import platform
 import re
@@ -164,17 +165,28 @@ def toolkit_root(nvcc):
     raise BuildError(f"{nvcc} names no folder with include/cuda_runtime.h: set CUDA_HOME to the CUDA toolkit")
 
 
+def attached(device):
+    """The own target of the GPU that the device means ("cuda:1", under CUDA_VISIBLE_DEVICES), asked of nvidia-smi."""
+    query = ["nvidia-smi", "--query-gpu=uuid,compute_cap", "--format=csv,noheader"]
+    if not shutil.which(query[0]):
+        return []
+    answer = subprocess.run(query, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    gpus = re.findall(r"^(GPU-[^,\s]+), *(\d+\.\d)$", answer.stdout, re.MULTILINE)
+    limit, number = os.environ.get("CUDA_VISIBLE_DEVICES"), (device or "cuda").partition(":")[2]
+    words = [str(index) for index in range(len(gpus))] if limit is None else [word.strip() for word in limit.split(",")]
+    word = words[int(number or 0)] if int(number or 0) < len(words) else ""
+    chosen = [gpu for index, gpu in enumerate(gpus) if word == str(index) or (word and gpu[0].startswith(word))]
+    # A slice of a GPU (MIG-...) is not in this list: it has the capability of its GPU, told where all have the same.
+    found = {gpu[1] for gpu in (gpus if word.startswith("MIG-") else chosen)}
+    return [each + ("a" if float(each) >= 9 else "") for each in found] if len(found) == 1 else []
+
+
 def architectures(options, task):
     """CUDA targets as nvcc writes them ("90a"), from the option, task.toml, TORCH_CUDA_ARCH_LIST, or the device."""
     named = options.architectures or task["architectures"] or os.environ.get("TORCH_CUDA_ARCH_LIST", "")
     words = re.split(r"[;,\s]+", named) if isinstance(named, str) else named
     words = [word for word in words if word and word != "native"]
-    if not words:
-        query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-        if shutil.which(query[0]):
-            answer = subprocess.run(query, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-            words = sorted(set(re.findall(r"^\d+\.\d$", answer.stdout, re.MULTILINE)))
-            words = [word + ("a" if float(word) >= 9 else "") for word in words]
+    words = words or attached(options.device or task["device"])
     if not words:
         raise BuildError('no GPU and no CUDA target named: set architectures = ["sm_90a"] in task.toml')
     targets = []
@@ -210,7 +222,7 @@ def make_plan(root, options):
         "build_dir": str(build),
         "torch": torch,
         "tools": tools,
-        "target": ",".join(f"sm_{target.replace('+PTX', '')}" for target in targets) if cuda else "cpu",
+        "target": ",".join(f"sm_{target}" for target in targets) if cuda else "cpu",
         "python": f"{sysconfig.get_config_var('SOABI')}",
         "pybind": any(item["pybind"] for item in objects),
         "foreign_namespaces": sorted({name for item in objects for name in item["foreign_namespaces"]}),
@@ -220,7 +232,18 @@ def make_plan(root, options):
         "notes": notes,
     }
     plan.update(plan_link(context, task, plan))
+    if plan["link"] and not plan["link"]["ready"]:
+        notes += rebuilt_because(root / build, torch)
     return plan
+
+
+def rebuilt_because(build, torch):
+    """A note where the last build here was for another torch: its library would not load, or not rightly."""
+    try:
+        before = json.loads((build / "plan.json").read_text(encoding="utf-8"))["torch"]["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [f"rebuilt: torch {before} to {torch['version']}"] if before != torch["version"] else []
 
 
 def plan_object(context, name):

@@ -3,7 +3,10 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cuda_tui.evaluation.reference import Reference, reference_fault
 from cuda_tui.evaluation.report import BaselineState
@@ -14,11 +17,32 @@ from cuda_tui.evaluation.workers import Worker, WorkerDied, WorkerFault, WorkerT
 COMPILE_LIMIT_S = 300.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way to run the reference. Modes with graphs of their own cannot be captured, and go by the wall clock."""
+
+    name: str
+    processes: int
+    mode: str | None = None  # of torch.compile; None is eager
+    wall_only: bool = False
+
+
+CPU_WAYS = (Way(name="eager", processes=4), Way(name="compile", processes=4, mode="default"))
+GPU_WAYS = (
+    Way(name="eager", processes=2),
+    Way(name="compile", processes=2, mode="default"),
+    Way(name="compile max-autotune", processes=2, mode="max-autotune-no-cudagraphs"),
+    Way(name="compile reduce-overhead", processes=2, mode="reduce-overhead", wall_only=True),
+    Way(name="compile max-autotune, graphs", processes=2, mode="max-autotune", wall_only=True),
+)
+
+
 class Baseline:
     """One way to run the reference: its processes, or the reason why it is not valid."""
 
-    def __init__(self, name: str, workers: list[Worker], limit_s: Callable[[int], float], note: str = "") -> None:
-        self.name = name
+    def __init__(self, way: Way, workers: list[Worker], limit_s: Callable[[int], float], note: str = "") -> None:
+        self.name = way.name
+        self.wall_only = way.wall_only
         self.note = note
         self._workers = workers
         self._limit_s = limit_s
@@ -34,6 +58,17 @@ class Baseline:
             ),
         )
 
+    @property
+    def processes(self) -> int:
+        """How many there are."""
+        return len(self._workers)
+
+    def ask(
+        self, number: int, operation: str, *, calls: int = 1, cancel: threading.Event | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        """One request to process `number`, which may take as long as so many calls."""
+        return self._workers[number].ask(operation, limit_s=self._limit_s(calls), cancel=cancel, **fields)
+
     def close(self) -> None:
         """End its processes."""
         for worker in self._workers:
@@ -43,68 +78,72 @@ class Baseline:
 class Baselines:
     """All baselines of one task; started once, in the background if wanted."""
 
-    def __init__(self, runtime: Runtime, reference: Reference, model_file: Path, *, processes: int) -> None:
+    def __init__(
+        self, runtime: Runtime, reference: Reference, model_file: Path, *, ways: tuple[Way, ...] = CPU_WAYS
+    ) -> None:
         self._runtime = runtime
         self._reference = reference
         self._file = model_file
-        self._processes = processes
-        self._baselines: list[Baseline] = []
-        self._unavailable: list[BaselineState] = []
-        self._started = False
+        self._ways = ways
+        self._baselines: dict[str, Baseline] = {}
+        self._unavailable: dict[str, BaselineState] = {}
         self._lock = threading.Lock()
 
-    def start(self, *, cpu: int | None, cancel: threading.Event | None = None) -> None:
-        """Load eager and compile processes. A compile that is not clean is unavailable, with its reason."""
+    def start(self, *, cpu: int | None, at_once: int = 1, cancel: threading.Event | None = None) -> None:
+        """Load all processes. A compile that is not clean is unavailable, with its reason; eager raises."""
         with self._lock:
-            if self._started:
+            missing = [way for way in self._ways if way.name not in self._baselines | self._unavailable]
+            if not missing:
                 return
             self._reference.start(cancel)
-            if not self._baselines:
-                self._baselines.append(self._load("eager", compiled=False, cpu=cpu, cancel=cancel))
-            try:
-                self._baselines.append(self._load("compile", compiled=True, cpu=cpu, cancel=cancel))
-            except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
-                text = error.error["message"] if isinstance(error, WorkerFault) else str(error)
-                reason = (text.strip().splitlines() or ["no reason given"])[0][:300]
-                self._unavailable.append(BaselineState(name="compile", reason=reason))
-            self._started = True
+            with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="baseline") as pool:
+                for loading in [pool.submit(self._load_way, way, cpu, cancel) for way in missing]:
+                    loading.result()
 
-    def _load(self, name: str, *, compiled: bool, cpu: int | None, cancel: threading.Event | None) -> Baseline:
+    def _load_way(self, way: Way, cpu: int | None, cancel: threading.Event | None) -> None:
+        try:
+            self._baselines[way.name] = self._load(way, cpu=cpu, cancel=cancel)
+        except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
+            text = error.error["message"] if isinstance(error, WorkerFault) else str(error)
+            reason = (text.strip().splitlines() or ["no reason given"])[0][:300]
+            self._unavailable[way.name] = BaselineState(name=way.name, reason=reason)
+
+    def _load(self, way: Way, *, cpu: int | None, cancel: threading.Event | None) -> Baseline:
         workers: list[Worker] = []
         note = ""
         try:
-            for _ in range(self._processes):
+            for _ in range(way.processes):
                 worker = self._runtime.oracle(self._file.parent, cpu=cpu)
                 workers.append(worker)
                 self._reference.load_into(worker, cancel)
-                if compiled:
-                    facts = worker.ask("compile", limit_s=COMPILE_LIMIT_S, cancel=cancel)
+                if way.mode is not None:
+                    facts = worker.ask("compile", limit_s=COMPILE_LIMIT_S, cancel=cancel, mode=way.mode)
                     note = note or f"{facts['graphs']} graphs, {facts['graph_breaks']} breaks"
         except BaseException as error:
             for worker in workers:
                 worker.close()
-            if not compiled and isinstance(error, (WorkerFault, WorkerDied, WorkerTimedOut)):
+            if way.mode is None and isinstance(error, (WorkerFault, WorkerDied, WorkerTimedOut)):
                 raise reference_fault(error, self._file) from None
             raise
-        return Baseline(name, workers, self._reference.limit_s, note)
+        return Baseline(way, workers, self._reference.limit_s, note)
 
     def ready(self) -> list[Baseline]:
         """The valid ones, eager first."""
-        return list(self._baselines)
+        return [self._baselines[way.name] for way in self._ways if way.name in self._baselines]
 
     def unavailable(self) -> tuple[BaselineState, ...]:
         """The others, with reasons."""
-        return tuple(self._unavailable)
+        return tuple(self._unavailable[way.name] for way in self._ways if way.name in self._unavailable)
 
     def note(self, name: str) -> str:
         """What is worth knowing of a baseline."""
-        return next((baseline.note for baseline in self._baselines if baseline.name == name), "")
+        return self._baselines[name].note if name in self._baselines else ""
 
     @contextlib.contextmanager
     def threaded(self, threads: int, *, cancel: threading.Event | None = None) -> Iterator[Baseline]:
         """Eager in one process with this many threads."""
         worker = self._runtime.oracle(self._file.parent, threads=threads)
-        baseline = Baseline("eager", [worker], self._reference.limit_s)
+        baseline = Baseline(Way(name="eager", processes=1), [worker], self._reference.limit_s)
         try:
             self._reference.load_into(worker, cancel)
             yield baseline
@@ -113,5 +152,5 @@ class Baselines:
 
     def close(self) -> None:
         """End all processes."""
-        for baseline in self._baselines:
+        for baseline in self._baselines.values():
             baseline.close()

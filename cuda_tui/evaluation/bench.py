@@ -1,12 +1,12 @@
 """What stays warm between the evaluations of one workspace: the oracle, draws made ahead, and the baselines."""
 
+import os
 import threading
 
 from cuda_tui.errors import Cancelled
-from cuda_tui.evaluation.baselines import Baselines
+from cuda_tui.evaluation.baselines import CPU_WAYS, GPU_WAYS, Baselines
 from cuda_tui.evaluation.build.warm import warm_header
 from cuda_tui.evaluation.machine import conditions
-from cuda_tui.evaluation.measure import PROCESSES
 from cuda_tui.evaluation.reference import Reference
 from cuda_tui.evaluation.runtime import Interpreter, Runtime
 from cuda_tui.evaluation.verify import DrawPool
@@ -19,6 +19,7 @@ class Bench:
     def __init__(self, workspace: Workspace, *, interpreter: Interpreter, cancel: threading.Event) -> None:
         self._model_file = workspace.root / workspace.task.file
         self._cancel = cancel
+        self._on_gpu = workspace.task.device.startswith("cuda")
         self._warming: threading.Thread | None = None
         self.runtime = Runtime(root=workspace.root, task=workspace.task, interpreter=interpreter)
         self.runtime.cancel = cancel
@@ -27,7 +28,14 @@ class Bench:
         self._baselines = self._new_baselines()
 
     def _new_baselines(self) -> Baselines:
-        return Baselines(self.runtime, self.reference, self._model_file, processes=PROCESSES)
+        ways = GPU_WAYS if self._on_gpu else CPU_WAYS
+        return Baselines(self.runtime, self.reference, self._model_file, ways=ways)
+
+    def _start_baselines(self) -> None:
+        # On a GPU processes run on cores of their own, and compilation takes most of the time.
+        at_once = min(len(GPU_WAYS), max(1, (os.cpu_count() or 1) // 2)) if self._on_gpu else 1
+        cpu = None if self._on_gpu else conditions().cpu
+        self._baselines.start(cpu=cpu, at_once=at_once, cancel=self._cancel)
 
     def warm_up(self) -> None:
         """Start everything in the background; failures surface in the first call that needs it."""
@@ -49,7 +57,7 @@ class Bench:
                 run=runtime.run_command(warm),
                 cancel=self._cancel,
             )
-            self._baselines.start(cpu=conditions().cpu, cancel=self._cancel)
+            self._start_baselines()
         except Exception:  # the first call that needs it meets the same fault and reports it
             return
 
@@ -62,7 +70,7 @@ class Bench:
 
     def baselines(self) -> Baselines:
         """The baselines, started. Raises ReferenceFault."""
-        self._baselines.start(cpu=conditions().cpu, cancel=self._cancel)
+        self._start_baselines()
         return self._baselines
 
     def reset_baselines(self) -> None:

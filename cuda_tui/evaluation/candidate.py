@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -71,7 +71,7 @@ class Candidate:
         worker = self._runtime.candidate(self.files, outbox, threads=threads, cpu=cpu)
         running = CandidateProcess(worker, outbox, self._runtime.inbox, self._reference, cancel)
         try:
-            running.load(self.files, self.library, self._runtime.roots)
+            running.load(load_request(self, self._runtime, self._reference))
             yield running
         finally:
             worker.close()
@@ -89,6 +89,21 @@ class Candidate:
         shutil.rmtree(self.files, ignore_errors=True)
 
 
+def load_request(candidate: Candidate, runtime: Runtime, reference: Reference) -> dict[str, Any]:
+    """What a worker needs to load a candidate: paths, constructor arguments and torch's switches."""
+    return {
+        "folder": str(candidate.files),
+        "path": str(candidate.files / "model_new.py"),
+        "roots": [str(candidate.files), *runtime.roots],
+        "library": str(candidate.library) if candidate.library else None,
+        "seed": secrets.randbits(32),
+        "init": reference.init,
+        "inbox": str(runtime.inbox),
+        "mode": reference.task.mode,
+        "precision": reference.precision,
+    }
+
+
 class CandidateProcess:
     """One loaded candidate."""
 
@@ -102,18 +117,8 @@ class CandidateProcess:
         self._cancel = cancel
         self._exports = 0
 
-    def load(self, files: Path, library: Path | None, roots: list[str]) -> None:
-        """Import model_new and construct ModelNew."""
-        request = {
-            "folder": str(files),
-            "path": str(files / "model_new.py"),
-            "roots": [str(files), *roots],
-            "library": str(library) if library else None,
-            "seed": secrets.randbits(32),
-            "init": self._reference.init,
-            "inbox": str(self._inbox),
-            "mode": self._reference.task.mode,
-        }
+    def load(self, request: dict[str, Any]) -> None:
+        """Import model_new and construct ModelNew, as `load_request` says."""
         self.ask("load", LOAD_LIMIT_S, request=request)
 
     def ask(self, operation: str, limit_s: float, **fields: Any) -> dict[str, Any]:
@@ -167,6 +172,34 @@ class CandidateProcess:
         out = self._new_export()
         return out, self._export(self.ask("export_timed", self._limit(), out=str(out)))
 
+    # ---- timing on a GPU
+
+    def prepare_on_gpu(self, draw: Draw, changing: list[bool], how: Literal["graph", "batch"]) -> "Prepared":
+        """Capture the model over a draw; `not_capturable` says why that was impossible."""
+        path, rows, plan = str(self._inbox / draw.written["file"]), draw.written["rows"], draw.written["plan"]
+        answer = self.ask(
+            "prepare_on_gpu", self._limit(200), path=path, rows=rows, plan=plan, changing=changing, how=how
+        )
+        return read_prepared(answer)
+
+    def graph_slice(self, seed: int, record: bool) -> dict[str, Any]:
+        """One slice of replays."""
+        return _checked(self.ask("graph_slice", self._limit(500), seed=seed, record=record), GraphSliceAnswer)
+
+    def batch(self, seed: int) -> dict[str, Any]:
+        """One batch of calls as called."""
+        return _checked(self.ask("batch", self._limit(200), seed=seed), BatchAnswer)
+
+    def export_replayed(self, number: int) -> tuple[Path, dict[str, Any]]:
+        """The output of one call of the last replay."""
+        out = self._new_export()
+        return out, self._export(self.ask("export_replayed", self._limit(), number=number, out=str(out)))
+
+    def export_batched(self) -> tuple[Path, dict[str, Any]]:
+        """The output of the last call of the last batch."""
+        out = self._new_export()
+        return out, self._export(self.ask("export_batched", self._limit(), out=str(out)))
+
     def _export(self, answer: dict[str, Any]) -> dict[str, Any]:
         """A well-formed account of an output. Raises Rejected where the call left torch or Python changed."""
         changed = _checked(answer, ExportAnswer)["settings"]
@@ -210,6 +243,49 @@ class SliceAnswer(Record):
     total_ns: int
 
 
+class GraphSliceAnswer(Record):
+    """Of `graph_slice`."""
+
+    spans_us: list[float]
+    total_ns: int
+    foreign_ticks: int
+    probe_us: float
+
+
+class BatchAnswer(Record):
+    """Of `batch`."""
+
+    event_us: float
+    wall_us: float
+    total_ns: int
+
+
+class Audit(Record):
+    """What the driver says of the graphs of all calls of a window; `kernels` are those of one call."""
+
+    kinds: dict[str, int]
+    kernels: dict[str, int]
+    alike: bool
+    least: int  # nodes of the call that has the fewest
+    programmatic: int
+
+
+class GraphFacts(Record):
+    """What was captured."""
+
+    sets: int
+    calls: int
+    replays: int
+    audit: Audit
+
+
+class Prepared(Record):
+    """Of `prepare_on_gpu`."""
+
+    not_capturable: str
+    graph: GraphFacts | None
+
+
 class Changes(Record):
     """What a candidate left changed."""
 
@@ -238,6 +314,7 @@ class ExportAnswer(Record):
     input_rows: list[Row]
     alias: dict[str, str]
     settings: Changes
+    made_from: dict[str, int] = {}  # noqa: RUF012  a record's default is copied
 
 
 class OperatorRow(Record):
@@ -249,12 +326,64 @@ class OperatorRow(Record):
     self_us: float
 
 
+class KernelSeen(Record):
+    """One kernel or copy of a profile on a GPU, a call. Sizes of 0 were not told."""
+
+    name: str
+    operator: str
+    calls: float
+    device_us: float
+    grid: int
+    block: int
+    registers: int
+    shared_bytes: int
+
+
+class GapSeen(Record):
+    """An idle time between two pieces of work."""
+
+    after: str
+    before: str
+    us: float
+
+
+class TimelineSeen(Record):
+    """One call on the GPU."""
+
+    wall_us: float
+    busy_us: float
+    launches: int
+    copies: int
+    copy_us: float
+    gaps: list[GapSeen]
+
+
+class DeviceSeen(Record):
+    """The GPU that the profile was taken on."""
+
+    name: str
+    uuid: str
+    capability: tuple[int, int]
+    sms: int
+    l2_bytes: int
+    torch: str
+    tf32: bool
+
+
 class ProfileAnswer(Record):
-    """Of `profile`."""
+    """Of `profile`; what is said of kernels is there on a GPU only."""
 
     rows: list[OperatorRow]
     device_events: int
     namespaces: list[str]
+    kernels: list[KernelSeen] = []  # noqa: RUF012  a record's default is copied
+    timeline: TimelineSeen | None = None
+    device: DeviceSeen | None = None
+
+
+def read_prepared(answer: dict[str, Any]) -> Prepared:
+    """The answer of `prepare_on_gpu`, of either side. Raises Rejected where it has another form."""
+    return msgspec.convert(_checked(answer, Prepared), Prepared)
 
 
 def _checked(answer: dict[str, Any], form: type[Record]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from cuda_tui.errors import Cancelled, ReferenceFault
+from cuda_tui.evaluation import device_measure, policy, profiler
 from cuda_tui.evaluation import measure as measuring
-from cuda_tui.evaluation import policy, profiler
 from cuda_tui.evaluation.bench import Bench
 from cuda_tui.evaluation.build import vectorisation
 from cuda_tui.evaluation.build.build import Builder
@@ -19,6 +19,7 @@ from cuda_tui.evaluation.build.build import build as run_build
 from cuda_tui.evaluation.build.plan import BuildOptions
 from cuda_tui.evaluation.candidate import Candidate, Rejected
 from cuda_tui.evaluation.findings import Findings, summary
+from cuda_tui.evaluation.machine import GpuWatch, Place
 from cuda_tui.evaluation.progress import Emit, Line
 from cuda_tui.evaluation.report import (
     BaselineState,
@@ -65,6 +66,8 @@ class Evaluator:
         self.task = workspace.task
         self.on_progress = on_progress
         self._interpreter = interpreter
+        self._place = Place.of(self.task.device)
+        self._on_gpu = self.task.device.startswith("cuda")
         self._cancel = threading.Event()
         self._bench = Bench(workspace, interpreter=interpreter, cancel=self._cancel)
         self._reference = self._bench.reference
@@ -200,12 +203,16 @@ class Evaluator:
         self._bench.quiet()
         with self._stages.stage("baselines"):
             baselines = self._bench.baselines()
-        device = self.task.device.replace(":", "-")
+        sides = (candidate, self._reference, baselines)
         with (
             self._stages.stage("measure") as say,
-            lease(device, wait_s=LEASE_WAIT_S, on_wait=self._say_waiting, cancel=self._cancel),
+            lease(self._place.lease, wait_s=LEASE_WAIT_S, on_wait=self._say_waiting, cancel=self._cancel),
         ):
-            sides = (candidate, self._reference, baselines)
+            if self._on_gpu:
+                watch = GpuWatch(self._place.index, name=self.task.device)
+                found = device_measure.measure(*sides, watch=watch, emit=self.on_progress, cancel=self._cancel)
+                say(summary(found))
+                return found
             measured = measuring.measure(*sides, emit=self.on_progress, cancel=self._cancel)
             threads = measuring.all_threads(*sides, cancel=self._cancel)
             say(summary(measured))
@@ -279,11 +286,10 @@ class Evaluator:
 
     def _not_run(self, build: BuildReport | None) -> str:
         """Why the kernels are compiled and not run; empty where they are run."""
-        if not self.task.device.startswith("cuda"):
+        if not self._on_gpu or self._place.present:
             return ""
-        if build is None or build.library is None:
-            return "compiled; there is no GPU here to run it on"
-        return "compiled and linked; this version verifies and measures on the CPU only"
+        done = "compiled" if build is None or build.library is None else "compiled and linked"
+        return f"{done}; there is no GPU here to run it on"
 
     def _receipt(self, candidate: Candidate, build: BuildReport | None, seeds: tuple[int, ...]) -> Receipt:
         return Receipt(

@@ -4,24 +4,32 @@ from typing import Any, Literal
 
 import msgspec
 
-from cuda_tui.evaluation.report import KernelRow, Profile
+from cuda_tui.evaluation.profile import work
+from cuda_tui.evaluation.profile.names import OwnKernels
+from cuda_tui.evaluation.profile.rows import gpu_profile
+from cuda_tui.evaluation.report import BuildReport, KernelRow, Profile
 
 ROWS = 20
-SAME_WORK = {"linear": ("mm", "addmm", "bmm"), "matmul": ("mm", "bmm"), "conv2d": ("convolution",)}
 
 
 def to_profile(
-    found: dict[str, Any], *, subject: Literal["reference", "candidate"], device: str, notes: tuple[str, ...] = ()
+    found: dict[str, Any],
+    *,
+    subject: Literal["reference", "candidate"],
+    device: str,
+    notes: tuple[str, ...] = (),
+    build: BuildReport | None = None,
 ) -> Profile:
-    """Rows from `worker.profiling.operators`. On a GPU without device events no percentages are given."""
+    """Rows from `worker.profiling.operators`: kernels on a GPU, operators on the CPU.
+
+    On a GPU a kernel is the candidate's own where `build` made it; without device events no percentages are given.
+    """
+    if device.startswith("cuda"):
+        profile = gpu_profile(found, subject=subject, own=OwnKernels.of(build))
+        return msgspec.structs.replace(profile, notes=(*notes, *profile.notes))
     own = tuple(f"{name}::" for name in found.get("namespaces", ()))
-    on_gpu = device.startswith("cuda")
-    notes = (*notes, *(() if on_gpu else ("CPU operators; no GPU activity recorded",)))
-    if on_gpu and not found["device_events"]:
-        return Profile(subject=subject, rows=(), total_us=0.0, notes=(*notes, "no GPU activity recorded"))
-    key = "device_us" if on_gpu else "self_us"
-    rows = [row for row in found["rows"] if row[key] > 0]
-    total = sum(row[key] for row in rows)
+    rows = [row for row in found["rows"] if row["self_us"] > 0]
+    total = sum(row["self_us"] for row in rows)
     ceilings = found.get("ceilings", {})
     return Profile(
         subject=subject,
@@ -29,14 +37,14 @@ def to_profile(
             KernelRow(
                 name=_readable(row["name"], own),
                 calls=max(1, round(row["calls"])),
-                total_us=row[key],
-                share=row[key] / total if total else 0.0,
+                total_us=row["self_us"],
+                share=row["self_us"] / total if total else 0.0,
                 authored=row["name"].startswith(own) if own else False,
             )
             for row in rows[:ROWS]
         ),
         total_us=total,
-        notes=notes,
+        notes=(*notes, "CPU operators; no GPU activity recorded"),
         peak_bandwidth_gbs=ceilings.get("bandwidth_gbs"),
         peak_gflops=ceilings.get("gflops"),
     )
@@ -60,11 +68,11 @@ def with_roofline(profile: Profile, trace: dict[str, Any]) -> Profile:
     """
     if not profile.peak_bandwidth_gbs or not profile.peak_gflops:
         return profile
-    work = _work_by_operator(trace)
-    rows = tuple(_with_bound(row, work, profile.peak_bandwidth_gbs, profile.peak_gflops) for row in profile.rows)
+    known = work.by_operator(trace)
+    rows = tuple(_with_bound(row, known, profile.peak_bandwidth_gbs, profile.peak_gflops) for row in profile.rows)
     totals = trace["totals"]
     moved = totals["bytes_read"] + totals["bytes_written"]
-    outer = _outer_bytes(trace)
+    outer = work.outer_bytes(trace)
     note = (
         f"operators move {moved / 1e6:.1f} MB; inputs, parameters and outputs are {outer / 1e6:.1f} MB, which at "
         f"{profile.peak_bandwidth_gbs:.1f} GB/s takes {outer / profile.peak_bandwidth_gbs / 1e3:,.0f} µs; "
@@ -74,41 +82,15 @@ def with_roofline(profile: Profile, trace: dict[str, Any]) -> Profile:
     return msgspec.structs.replace(profile, rows=rows, notes=(*profile.notes, note))
 
 
-def _work_by_operator(trace: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    work: dict[str, tuple[int, int]] = {}
-    for node in trace["nodes"]:
-        name = node["op"].split(".")[1]
-        for alias in (name, *SAME_WORK.get(name, ())):
-            bytes_moved, flop = work.get(alias, (0, 0))
-            work[alias] = (bytes_moved + node["bytes_read"] + node["bytes_written"], flop + node["flop"])
-    return work
-
-
-def _with_bound(row: KernelRow, work: dict[str, tuple[int, int]], bandwidth_gbs: float, gflops: float) -> KernelRow:
-    found = work.get(row.name.removeprefix("aten::").rstrip("_"))
+def _with_bound(row: KernelRow, known: dict[str, work.Work], bandwidth_gbs: float, gflops: float) -> KernelRow:
+    found = known.get(row.name.removeprefix("aten::").rstrip("_"))
     if found is None or row.authored or row.total_us <= 0:
         return row
-    memory_us, compute_us = found[0] / bandwidth_gbs / 1e3, found[1] / gflops / 1e3
+    memory_us, compute_us = found.bytes_moved / bandwidth_gbs / 1e3, found.flop / gflops / 1e3
     return msgspec.structs.replace(
         row,
-        bytes_moved=found[0],
-        flop=found[1],
+        bytes_moved=found.bytes_moved,
+        flop=found.flop,
         bound="memory" if memory_us >= compute_us else "compute",
         roofline_share=max(memory_us, compute_us) / row.total_us,
     )
-
-
-def _outer_bytes(trace: dict[str, Any]) -> int:
-    """Bytes of inputs, parameters and results: what any version has to move."""
-    produced = {node["name"]: node["outputs"][0]["bytes"] for node in trace["nodes"] if node["outputs"]}
-    given: int = sum(item.get("bytes", 0) for key in ("inputs", "parameters") for item in trace[key])
-    return int(given + sum(produced.get(name, 0) for name in _references(trace["outputs"])))
-
-
-def _references(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        own = [value["ref"]] if isinstance(value.get("ref"), str) else []
-        return own + [name for item in value.values() for name in _references(item)]
-    if isinstance(value, list):
-        return [name for item in value for name in _references(item)]
-    return []

@@ -44,6 +44,7 @@ class Reference:
         self.facts: dict[str, Any] = {}
         self.state: dict[str, str] = {}  # name to "declared" (parameter or buffer) or "attribute"
         self.init: dict[str, Any] = {}
+        self.precision: dict[str, str] = {}  # torch's switches as the model's file leaves them
         self.settings: dict[str, list[str]] = {"functions": [], "switches": []}  # what importing the model changes
         self.call_s = 0.0
         self.weak: set[str] = set()  # outputs that do not vary, or vary by rounding only: they prove nothing
@@ -70,6 +71,7 @@ class Reference:
                 self.weak = set(unchanged)
                 self.call_s = (time.monotonic() - began) / 3
                 self.state, self.settings = loaded["state"], loaded["settings"]
+                self.precision = loaded["precision"]
                 self.init = worker.ask("construct_arguments", limit_s=60, folder=str(self._runtime.inbox))
             except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
                 worker.close()

@@ -220,8 +220,26 @@ class BaselineState(Record):
     reason: str
 
 
+class GpuConditions(Record):
+    """What NVML said of the GPU while it was being measured on. What it did not say is None."""
+
+    name: str | None = None
+    uuid: str | None = None
+    driver: str | None = None
+    clock_mhz: tuple[int, int] | None = None  # lowest and highest reading
+    power_w: float | None = None  # highest
+    temperature_c: int | None = None  # highest
+    throttle: tuple[str, ...] = ()  # every reason that was seen
+    tenants: int | None = None  # processes on the GPU that are not ours
+    samples: int = 0
+
+
 class Measured(Record, tag_field="kind", tag="measured"):
-    """Candidate and baselines timed side by side. The headline is the ratio to the fastest valid baseline."""
+    """Candidate and baselines timed side by side. The headline is the ratio to the fastest valid baseline.
+
+    On a GPU `candidate`, `baselines` and `ratios` are device time where all of them could be captured ("graph"), and
+    queued batches between events otherwise ("events", never certified); `wall` is what a caller without graphs waits.
+    """
 
     candidate: Timing
     baselines: tuple[Timing, ...]
@@ -232,6 +250,11 @@ class Measured(Record, tag_field="kind", tag="measured"):
     threads: int = 1
     all_threads: tuple[Timing, ...] = ()  # second figure, reported and not certified
     foreign_load: float | None = None  # cores kept busy by other processes while timing
+    clock: Literal["wall", "graph", "events"] = "wall"
+    certified: bool = True  # whether the ratios are verdicts; else they are weaker evidence, and say so in `notes`
+    wall: tuple[Timing, ...] = ()  # on a GPU: as called, launches and Python included; reported, never certified
+    gpu: GpuConditions | None = None
+    notes: tuple[str, ...] = ()
 
     def ratio_to(self, baseline: str) -> Ratio | None:
         """The ratio to a named baseline, if it was measured."""
@@ -280,6 +303,40 @@ class StageTiming(Record):
     seconds: float
 
 
+class Occupancy(Record):
+    """How many warps can be resident on a multiprocessor, and what stops more of them."""
+
+    theoretical: float  # 0 to 1
+    limiter: str  # "registers", "shared memory", "blocks", or "" where nothing limits it
+    blocks_per_sm: int
+    evidence: str = "launch shape"  # "launch shape": our own calculation; "ncu": read there
+    achieved: float | None = None
+    waves: float | None = None  # the grid over the blocks that fit on the whole device at once
+
+
+class Stall(Record):
+    """Why warps waited, as a share of all their waiting."""
+
+    reason: str  # in ncu's word, "long scoreboard"
+    share: float
+
+
+class Counters(Record):
+    """Hardware counters of one launch, as ncu read them: replayed, caches flushed before it. Shares are 0 to 1."""
+
+    time_us: float
+    memory_share: float | None = None  # of the peak of whatever part of the memory system is busiest
+    compute_share: float | None = None
+    dram_share: float | None = None
+    dram_bytes: int | None = None
+    l1_hit: float | None = None
+    l2_hit: float | None = None
+    sectors_per_load: float | None = None  # 32-byte sectors that one request of a warp touches; 4 is coalesced fp32
+    sectors_per_store: float | None = None
+    stalls: tuple[Stall, ...] = ()  # the largest first
+    launch: str = ""  # "(4096, 1, 1) x (256, 1, 1)"
+
+
 class KernelRow(Record):
     """Where time goes: one operator or kernel. Share is of the profiled call's time."""
 
@@ -292,7 +349,47 @@ class KernelRow(Record):
     bytes_moved: int | None = None
     flop: int | None = None
     roofline_share: float | None = None
-    evidence: str = "torch.profiler"
+    evidence: str = "torch.profiler"  # of the time; what else was used stands behind it: "torch.profiler, ncu"
+    operator: str = ""  # the operator of torch that launched the kernel
+    block: int | None = None  # threads
+    grid: int | None = None  # blocks
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: Occupancy | None = None
+    counters: Counters | None = None
+
+
+class Gap(Record):
+    """The GPU idle between two pieces of work of one call."""
+
+    after: str
+    before: str
+    us: float
+
+
+class Timeline(Record):
+    """What the GPU did during one call. `wall_us` is without a profiler; gaps are with one, which widens them."""
+
+    wall_us: float
+    busy_us: float
+    launches: int
+    copies: int = 0  # memory copies and fills
+    copy_us: float = 0.0
+    gaps: tuple[Gap, ...] = ()  # the largest first
+
+    @property
+    def busy_share(self) -> float:
+        """The part of the time in which the GPU worked; the rest is launching and waiting for the processor."""
+        return min(1.0, self.busy_us / self.wall_us) if self.wall_us > 0 else 0.0
+
+
+class Ceiling(Record):
+    """A rate that this device was measured to reach."""
+
+    name: str  # "copy", "fp32", "tf32", "bf16", "fp16"
+    value: float  # GB/s for a copy, read and written bytes together; GFLOP/s for matrix products
+    spread: float  # half the range of the samples over their median
+    samples: int
 
 
 class Profile(Record):
@@ -304,6 +401,10 @@ class Profile(Record):
     notes: tuple[str, ...] = ()
     peak_bandwidth_gbs: float | None = None
     peak_gflops: float | None = None
+    ceilings: tuple[Ceiling, ...] = ()
+    timeline: Timeline | None = None
+    floor_us: float | None = None  # analytic: what the task's bytes or FLOP take at the measured ceilings
+    floor_bound: str = ""  # "memory" or "compute"
 
 
 class Receipt(Record):

@@ -38,6 +38,8 @@ class Interpreter:
             environment,
             python=python,
             TORCHINDUCTOR_CACHE_DIR=str(cache / "inductor"),
+            TRITON_CACHE_DIR=str(cache / "triton"),
+            CUDA_CACHE_PATH=str(cache / "ptx"),
             TORCHINDUCTOR_COMPILE_THREADS="1",  # a pool of compilers would outlive its worker
         )
         log = cache / "logs" / f"zygote-{os.getpid()}.log"
@@ -70,6 +72,7 @@ class Runtime:
         self._system = sandbox_access.system_access(self.python, read=self._project())
         self._made = 0
         self._workers: list[Worker] = []
+        self._adding = threading.Lock()  # baselines are loaded side by side
 
     def _project(self) -> list[Path]:
         root = self.task.project_root
@@ -128,14 +131,20 @@ class Runtime:
 
     def _fork(self, kind: Literal["oracle", "candidate"], access: Access, *, threads: int, cpu: int | None) -> Worker:
         log = self.folder / f"{kind}.log"
-        placement = Placement(threads=threads, cpu=cpu, environment=self._private_folders())
+        placement = Placement(threads=threads, cpu=cpu, device=self.task.device, environment=self._private_folders())
         worker = self.zygote.fork(kind, access=access, rung=self.rung, log=log, placement=placement)
-        self._workers = [*(earlier for earlier in self._workers if earlier.alive), worker]
+        with self._adding:
+            self._workers = [*(earlier for earlier in self._workers if earlier.alive), worker]
         return worker
 
     def run_command(self, workspace: Path) -> "SandboxedRun":
         """How builds run: in the sandbox, with the workspace writable and no network."""
         return SandboxedRun(self._system.and_write(workspace, self.build_folder, self._scratch), self.rung)
+
+    def tool_command(self, *read: Path, outbox: Path, project: Path | None = None) -> "SandboxedRun":
+        """How profilers and checkers run one side: it reads these folders, and writes its outbox and nothing else."""
+        access = self._system.and_read_project(project) if project is not None else self._system
+        return SandboxedRun(access.and_read(*read).and_write(outbox, self._scratch), self.rung)
 
     def close(self) -> None:
         """End this run's workers and remove its folders. The warm parent stays."""

@@ -55,10 +55,11 @@ class WorkerFault(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placement:
-    """How a worker runs: threads, the core it is pinned to, and variables added to the zygote's environment."""
+    """How a worker runs: threads, the core it is pinned to, its device, variables added to the environment."""
 
     threads: int = 1
     cpu: int | None = None
+    device: str = "cpu"
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
 
 

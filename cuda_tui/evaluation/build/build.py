@@ -13,7 +13,8 @@ from cuda_tui.errors import Cancelled, InfrastructureError, UsageError
 from cuda_tui.evaluation.build import cache, diagnostics, ptxas
 from cuda_tui.evaluation.build.lock import build_lock
 from cuda_tui.evaluation.build.plan import BuildOptions, Plan, SourcesRefused, make_plan
-from cuda_tui.evaluation.build.toolchain import describe, nvcc_version, processor_name
+from cuda_tui.evaluation.build.target import attached_target
+from cuda_tui.evaluation.build.toolchain import describe, nvcc_version, processor_name, unknown_targets
 from cuda_tui.evaluation.progress import Line
 from cuda_tui.evaluation.report import BuildReport, Diagnostic
 from cuda_tui.process import Finished
@@ -56,7 +57,7 @@ def build(workspace: Workspace, *, builder: Builder, on_progress: Callable[[Line
     Raises UsageError where the machine or the task does not allow a build (no compiler, no target, a build already
     running), InfrastructureError where a tool of ours broke or ran out of memory, and Cancelled.
     """
-    options = task_options(builder.options, workspace)
+    options = task_options(builder.options, workspace, env=builder.env)
     folder = build_folder(options, workspace)
     with build_lock(folder) as note:
         if note:
@@ -66,6 +67,7 @@ def build(workspace: Workspace, *, builder: Builder, on_progress: Callable[[Line
         except SourcesRefused as refusal:
             return _refused(refusal.message, workspace)
         _refuse_other_cuda(plan)
+        _refuse_unknown_targets(plan)
         for text in plan.notes:
             on_progress(Line(source="build", text=f"note: {text}"))
         plan = _with_cached_header(plan, builder, options)
@@ -77,14 +79,23 @@ def build(workspace: Workspace, *, builder: Builder, on_progress: Callable[[Line
     return _report(workspace, plan, finished)
 
 
-def task_options(options: BuildOptions, workspace: Workspace) -> BuildOptions:
-    """The caller's options, with the task's device and targets where the caller named none."""
+def task_options(options: BuildOptions, workspace: Workspace, *, env: Mapping[str, str]) -> BuildOptions:
+    """The caller's options, with the task's device and targets where the caller named none.
+
+    Where nobody names a target, TORCH_CUDA_ARCH_LIST included, it is the attached device's own. Raises UsageError
+    where the task names a GPU that is not there.
+    """
+    device = options.device or workspace.task.device
+    architectures = options.architectures or workspace.task.architectures
+    if not architectures and env.get("TORCH_CUDA_ARCH_LIST", "native") in ("", "native"):
+        attached = attached_target(device, env)
+        architectures = (attached,) if attached else ()
     return BuildOptions(
-        device=options.device or workspace.task.device,
+        device=device,
         cxx=options.cxx,
         nvcc=options.nvcc,
         cuda_home=options.cuda_home,
-        architectures=options.architectures or workspace.task.architectures,
+        architectures=architectures,
         jobs=options.jobs,
         build_dir=options.build_dir,
     )
@@ -114,6 +125,15 @@ def _refuse_other_cuda(plan: Plan) -> None:
             "have different major versions.",
             hint=f"Install CUDA toolkit {plan.torch.cuda}, or a torch built with CUDA {version.split('.')[0]}.",
         )
+
+
+def _refuse_unknown_targets(plan: Plan) -> None:
+    """Stop before compiling for what this nvcc has never heard of."""
+    if plan.tools.nvcc is None or plan.target == "cpu":
+        return
+    problem = unknown_targets(plan.tools.nvcc, plan.target.split(","))
+    if problem:
+        raise UsageError(problem, hint="Install a newer CUDA toolkit, or name an older target that your GPU runs.")
 
 
 def _run_ninja(plan: Plan, *, builder: Builder, on_progress: Callable[[Line], None]) -> Finished:

@@ -25,6 +25,14 @@ print(json.dumps(facts))
 """
 
 
+_CUDA_SCRIPT = """
+import json, torch
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+print(json.dumps([{"name": torch.cuda.get_device_name(at), "capability": torch.cuda.get_device_capability(at)}
+                  for at in range(count)]))
+"""
+
+
 class Interpreter(Record):
     """One Python. `torch_version` is None without torch, `torch_cuda` is None for a CPU-only torch."""
 
@@ -49,6 +57,28 @@ def inspect(python: str, *, env: Mapping[str, str], timeout_s: float = 60.0) -> 
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
         reason = str(error)
     raise UsageError(f"The Python interpreter {python} does not run: {reason}", hint="Name another with --python.")
+
+
+class CudaDevice(Record):
+    """A GPU as torch sees it."""
+
+    name: str
+    capability: tuple[int, int]
+
+
+def cuda_devices(python: str, *, env: Mapping[str, str], timeout_s: float = 120.0) -> tuple[CudaDevice, ...]:
+    """The GPUs that torch sees, by importing it in a process of its own (some seconds); none where that fails.
+
+    Only for machines on which NVML says nothing.
+    """
+    try:
+        done = subprocess.run(
+            [python, "-W", "ignore", "-c", _CUDA_SCRIPT], env=dict(env), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=timeout_s, check=True,
+        )  # fmt: skip
+        return msgspec.json.decode(done.stdout.strip().rpartition("\n")[2], type=tuple[CudaDevice, ...])
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
+        return ()
 
 
 def choose_python(named: str | None, env: Mapping[str, str], *, own: str) -> str:

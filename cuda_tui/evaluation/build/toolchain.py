@@ -71,6 +71,33 @@ def nvcc_version(program: str) -> str | None:
     return found.group(1) if found else None
 
 
+@cache
+def known_chips(nvcc: str) -> tuple[int, ...]:
+    """The sm numbers that this nvcc makes machine code for, ascending; empty where it does not say (before 11.5)."""
+    return tuple(sorted({int(number) for number in re.findall(r"sm_(\d+)", _ask([nvcc, "--list-gpu-code"]))}))
+
+
+def unknown_targets(nvcc: str, targets: Sequence[str]) -> str:
+    """Which of the targets ("sm_90a") this nvcc cannot build for, with the newest that it can; empty where it can all.
+
+    nvcc lists chips without their suffix: "a" came with CUDA 12.0, "f" with 12.9 (their release notes).
+    """
+    chips, version = known_chips(nvcc), nvcc_version(nvcc) or ""
+    if not chips or not version:
+        return ""
+    refused = [name for name in targets if not _is_known(name, chips, _version(version))]
+    if not refused:
+        return ""
+    last = str(chips[-1])
+    return f"nvcc {version} ({nvcc}) knows no {', '.join(refused)}; the newest target that it knows is sm_{last}."
+
+
+def _is_known(name: str, chips: Sequence[int], version: tuple[int, ...]) -> bool:
+    found = re.fullmatch(r"sm_(\d+)([af]?)(?:\+PTX)?", name)
+    since = {"": (0,), "a": (12, 0), "f": (12, 9)}
+    return found is not None and int(found[1]) in chips and version >= since[found[2]]
+
+
 def processor_name() -> str:
     """The processor that -march=native builds for: such a binary runs on no lesser one."""
     try:
@@ -150,6 +177,14 @@ def _toolkit_of(nvcc: str) -> Toolkit | Finding:
     )
 
 
+def driver_problem(driver_cuda: str | None, *, torch_cuda: str) -> str:
+    """Why the driver cannot run this torch: within one major version of CUDA any can. Empty where it can, or is
+    unknown."""
+    if driver_cuda is None or _version(driver_cuda)[0] >= _version(torch_cuda)[0]:
+        return ""
+    return f"its driver supports CUDA {driver_cuda} at most, and torch is built with {torch_cuda}"
+
+
 def check_cuda_versions(toolkit: Toolkit | None, *, torch_cuda: str | None, driver_cuda: str | None) -> Finding:
     """nvcc, torch and driver side by side. Another major version stops; another minor one is a warning."""
     nvcc = toolkit.version if toolkit else None
@@ -169,9 +204,12 @@ def check_cuda_versions(toolkit: Toolkit | None, *, torch_cuda: str | None, driv
             f"major versions differ: install CUDA toolkit {torch_cuda}, or a torch built with {nvcc.split('.')[0]}.x"
         )
         return Finding(name=name, state="missing", found=shown, remedy=remedy)
-    if driver_cuda is not None and _version(driver_cuda)[0] < _version(torch_cuda)[0]:
+    if driver_problem(driver_cuda, torch_cuda=torch_cuda):
         remedy = f"the driver is too old for torch: install one for CUDA {torch_cuda}, or an older torch"
         return Finding(name=name, state="missing", found=shown, remedy=remedy)
+    if driver_cuda is not None and _version(driver_cuda)[:2] < _version(nvcc)[:2]:
+        remedy = "the driver is older than nvcc: machine code for the GPU runs, PTX (sm_XX+PTX) does not"
+        return Finding(name=name, state="warning", found=shown, remedy=remedy)
     if _version(nvcc)[:2] != _version(torch_cuda)[:2]:
         return Finding(name=name, state="warning", found=shown, remedy="minor versions differ; usually works")
     return Finding(name=name, state="ok", found=shown)

@@ -20,7 +20,7 @@ def report(workspace: Workspace, *, builder: Builder) -> tuple[str, ...]:
 
     Compiles every C++ source once more, about as long as a build without its precompiled header; writes no object.
     """
-    options = task_options(builder.options, workspace)
+    options = task_options(builder.options, workspace, env=builder.env)
     with build_lock(build_folder(options, workspace)):
         plan = make_plan(workspace.root, python=builder.python, env=builder.env, options=options, write=True)
         notes = [note for item in plan.objects if not item.cuda for note in _notes_of(item, plan, builder)]

@@ -1,4 +1,4 @@
-"""Start the zygote in the user's interpreter: `python .../worker CONTROL_FD`.
+"""Start the zygote in the user's interpreter: `python .../worker CONTROL_FD`; or one side: `solo REQUEST.json`.
 
 The package is registered under a name of its own, so that neither our folder on sys.path nor a module of the
 user's with a name like ours can get in the way.
@@ -23,6 +23,8 @@ def main() -> None:
     package = importlib.util.module_from_spec(spec)
     sys.modules[NAME] = package
     spec.loader.exec_module(package)
+    if sys.argv[1] == "solo":
+        sys.exit(importlib.import_module(NAME + ".solo").main(sys.argv[2]))
     zygote = importlib.import_module(NAME + ".zygote")
     zygote.serve(int(sys.argv[1]))
 

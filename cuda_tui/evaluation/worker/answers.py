@@ -20,6 +20,8 @@ def layout_problem(draw: Draw, answer: "dict[str, Any]") -> str:
     for path, mine, theirs in zip(draw.eager.paths, draw.eager.tensors, answer["rows"], strict=True):
         if tensors.dtype_name(mine.dtype) != theirs["dtype"]:
             return f"{path} is {theirs['dtype']}, not {tensors.dtype_name(mine.dtype)}"
+        if str(mine.device) != theirs["device"]:
+            return f"{path} is on {theirs['device']}, not on {mine.device}"
         if list(mine.shape) != theirs["shape"]:
             return f"{path} has shape {tuple(theirs['shape'])}, not {tuple(mine.shape)}"
     return ""

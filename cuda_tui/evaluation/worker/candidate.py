@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from . import device as gpu
 from . import loading, profiling, referring, settings, tensors, timing, trees
+from .timed_on_gpu import Bench
 
 _exact_type, _vars, _isinstance = type, vars, isinstance
 
@@ -21,10 +23,11 @@ class Service:
     def __init__(self, request: "dict[str, Any]") -> None:
         timing.settle(request.get("threads", 1), request.get("cpu"))
         self.pad = timing.pad()
-        self.device = "cpu"
+        self.device = gpu.use(request.get("device", "cpu"))
         self.model: torch.nn.Module
         self.module: Any = None
         self.timer: timing.Timer
+        self.bench: Bench
         self.held: dict[str, Any] = {}
         self.before: settings.Snapshot
         self.state_names: frozenset[str] = frozenset()  # as constructed; what a call keeps for itself is its own
@@ -36,6 +39,7 @@ class Service:
         os.chdir(request["folder"])
         if request["library"]:
             os.environ["CUDA_TUI_LIBRARY"] = request["library"]
+        settings.apply(request["precision"])
         torch.compile = _no_compile
         self.before = settings.Snapshot()
         self.module = loading.import_file(request["path"], "model_new", request["roots"])
@@ -44,7 +48,7 @@ class Service:
             raise loading.Fault("RAISED", "model_new.py has no class ModelNew")
         with loading.seeded(request["seed"]):
             args, kwargs = self._arguments(request["init"], request["inbox"])
-            self.model = cls(*args, **kwargs)
+            self.model = cls(*args, **kwargs).to(self.device)
         self.model.train(request["mode"] == "train")
         self.state_names = frozenset(loading.named_state(self.model))
         return {"state": list(loading.named_state(self.model))}
@@ -67,10 +71,18 @@ class Service:
 
     def run(self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, out: str) -> "dict[str, Any]":
         """One call; outputs and the inputs as they are afterwards go to files."""
-        given, args, kwargs = self._read_inputs(path, rows, plan)
+        given = tensors.read_tensors(path, rows, self.device)
         with torch.no_grad():
-            result = self.model(*args, **kwargs)
+            if gpu.is_gpu(self.device):
+                with gpu.poisoned_memory():
+                    result = gpu.call_behind_a_producer(lambda placed: self._call(placed, plan), given, self.device)
+            else:
+                result = self._call(given, plan)
         return self._export(result, given, out)
+
+    def _call(self, given: "list[torch.Tensor]", plan: trees.Plan) -> Any:
+        args, kwargs = trees.unflatten(plan, given, self.module)
+        return self.model(*args, **kwargs)
 
     def _export(self, result: Any, given: "list[torch.Tensor]", out: str) -> "dict[str, Any]":
         leaves = trees.flatten(result, numbers=True)
@@ -122,6 +134,34 @@ class Service:
     def export_timed(self, out: str) -> "dict[str, Any]":
         """The output of the last timed call, and the inputs as they are now."""
         return self._export(self.timer.last, self.timer.inputs, out)
+
+    # ---- timing on a GPU
+
+    def prepare_on_gpu(
+        self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, changing: "list[bool]", how: str
+    ) -> "dict[str, Any]":
+        """Make this process ready to time the model on one draw: by "graph", or by "batch"."""
+        given = tensors.read_tensors(path, rows, self.device)
+        self.bench = Bench(self.model, lambda placed: trees.unflatten(plan, placed, self.module), given, changing)
+        return self.bench.prepare(how)
+
+    def graph_slice(self, seed: int, record: bool) -> "dict[str, Any]":
+        """One slice of replays."""
+        return self.bench.graph.slice(seed, record=record)
+
+    def batch(self, seed: int) -> "dict[str, Any]":
+        """One batch of calls as called."""
+        return self.bench.batch.run(seed)
+
+    def export_replayed(self, number: int, out: str) -> "dict[str, Any]":
+        """The output of one call of the last replay, the inputs it had, and what they were made from."""
+        result, given, made_from = self.bench.graph.last(number)
+        return self._export(result, given, out) | {"made_from": made_from}
+
+    def export_batched(self, out: str) -> "dict[str, Any]":
+        """The output of the last call of the last batch, the inputs it had, and what they were made from."""
+        result, given, made_from = self.bench.batch.last()
+        return self._export(result, given, out) | {"made_from": made_from}
 
     def profile(self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan) -> "dict[str, Any]":
         """Operators by time, and the operator namespaces of the candidate's own library."""

@@ -88,7 +88,7 @@ def _over(error: float, scale: float) -> float:
 
 def classes(tensor: torch.Tensor) -> torch.Tensor:
     """0 finite, 1 NaN, 2 +Inf, 3 -Inf, by position."""
-    kinds = torch.zeros(tensor.shape, dtype=torch.int8)
+    kinds = torch.zeros(tensor.shape, dtype=torch.int8, device=tensor.device)
     if tensor.is_floating_point():
         kinds[torch.isnan(tensor)] = 1
         kinds[torch.isposinf(tensor)] = 2

@@ -12,8 +12,10 @@ class NotCompiled(Exception):
     code = "BASELINE"
 
 
-def compile_model(model: torch.nn.Module, args: Any, kwargs: Any) -> "tuple[Any, dict[str, Any]]":
-    """Compile with the default mode and static shapes, call until no compilation happens, and say what was made.
+def compile_model(
+    model: torch.nn.Module, args: Any, kwargs: Any, *, mode: str = "default"
+) -> "tuple[Any, dict[str, Any]]":
+    """Compile with a mode and static shapes, call until no compilation happens, and say what was made.
 
     Raises NotCompiled where no graph was made or a later call compiled again.
     """
@@ -24,7 +26,7 @@ def compile_model(model: torch.nn.Module, args: Any, kwargs: Any) -> "tuple[Any,
     inductor.cpp_cache_precompile_headers = False
     counters.clear()
     started = time.perf_counter()
-    compiled = torch.compile(model, dynamic=False)
+    compiled = torch.compile(model, dynamic=False, mode=mode)
     with torch.no_grad():
         compiled(*args, **kwargs)
         graphs = counters["stats"].get("unique_graphs", 0)

@@ -84,7 +84,7 @@ def seeded(seed: int) -> "Iterator[None]":
     yield
 
 
-def construct(module: ModuleType, class_name: str, init: "str | None", device: str) -> torch.nn.Module:
+def construct(module: ModuleType, class_name: str, init: "str | None", device: torch.device) -> torch.nn.Module:
     """The model, built by the user's class with the user's constructor arguments. The mode is the caller's to set."""
     cls = getattr(module, class_name, None)
     if cls is None:
@@ -133,24 +133,28 @@ def load_state(model: torch.nn.Module, values: "dict[str, torch.Tensor]") -> "li
     return problems
 
 
-def redraw_state(state: "dict[str, torch.Tensor]", generator: torch.Generator) -> "dict[str, torch.Tensor]":
+def redraw_state(state: "dict[str, torch.Tensor]", seed: int) -> "dict[str, torch.Tensor]":
     """New values of each floating tensor, in the range of the old ones; integer tensors stay.
 
     What is nowhere negative (variances, scales) stays positive. What is constant (ones, zeros) varies by a tenth of
     its size or 0.1, so that a candidate which assumes the initial value is found out.
     """
     fresh = {}
+    generators: dict[torch.device, torch.Generator] = {}
     for name, old in state.items():
+        if old.device not in generators:
+            generators[old.device] = torch.Generator(old.device).manual_seed(seed)
         if not old.is_floating_point() or old.numel() == 0:
             fresh[name] = old.clone()
             continue
         source = old.detach().double()
         finite = torch.isfinite(source)  # a mask of 0 and -Inf keeps its Inf
-        mean = source[finite].mean() if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
-        spread = source[finite].std(correction=0) if bool(finite.any()) else torch.zeros((), dtype=torch.float64)
+        mean = source[finite].mean() if bool(finite.any()) else source.new_zeros(())
+        spread = source[finite].std(correction=0) if bool(finite.any()) else source.new_zeros(())
         if spread < 1e-6 * mean.abs() or spread == 0:
             spread = torch.clamp(mean.abs() * 0.1, min=0.1)
-        noise = torch.randn(source.shape, generator=generator, dtype=torch.float64)
+        generator = generators[old.device]
+        noise = torch.randn(source.shape, generator=generator, dtype=torch.float64, device=old.device)
         drawn = mean + spread * noise
         positive = bool((source[finite] >= 0).all()) and bool(mean > 0)
         drawn = drawn.abs() + 0.05 * mean if positive else drawn
@@ -174,7 +178,7 @@ def vary_constant(first: "list[torch.Tensor]", second: "list[torch.Tensor]", see
     for before, after in zip(first, second, strict=True):
         same = before.shape == after.shape and before.is_floating_point() and torch.equal(before, after)
         if same and after.numel() > 1:
-            order = torch.randperm(after.numel(), generator=generator)
+            order = torch.randperm(after.numel(), generator=generator).to(after.device)
             after = after.reshape(-1)[order].reshape(after.shape)
         varied.append(after)
     return varied

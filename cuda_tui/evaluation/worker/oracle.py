@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
-from . import compare, loading, precise, profiling, tensors, timing, trees
+from . import compare, loading, precise, profiling, settings, tensors, timing, trees
+from . import device as gpu
 from .answers import alias_problem, layout_problem, same, sprinkle, words
 from .loading import Fault
 from .referring import Draw, Pair
 from .settings import Snapshot
+from .timed_on_gpu import Bench, rewritten
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Service:
     def __init__(self, request: "dict[str, Any]") -> None:
         timing.settle(request.get("threads", 1), request.get("cpu"))
         self.pad = timing.pad()
+        self.device = gpu.use(request.get("device", "cpu"))
         self.module: ModuleType
         self.task: dict[str, Any] = {}
         self.pair: Pair
@@ -37,6 +40,7 @@ class Service:
         self.pools: dict[str, compare.Pool] = {}
         self.stacks: dict[str, Stack] = {}
         self.timer: timing.Timer
+        self.bench: Bench
         self._first: list[torch.Tensor] | None = None
         self._vary = True
 
@@ -55,11 +59,12 @@ class Service:
         self.module = loading.import_file(path, "model", roots)
         self.pair = Pair(self._construct, self.module)
         self.call = self.pair.model
-        return {"state": self._state_kinds(), "settings": before.changes()}
+        changed = before.changes()
+        return {"state": self._state_kinds(), "settings": changed, "precision": settings.precision()}
 
     def _construct(self) -> torch.nn.Module:
         task = self.task
-        model = loading.construct(self.module, task["class_name"], task.get("init"), "cpu")
+        model = loading.construct(self.module, task["class_name"], task.get("init"), self.device)
         return model.train(task.get("mode") == "train")
 
     def _state_kinds(self) -> "dict[str, str]":
@@ -165,7 +170,7 @@ class Service:
         if leaves.opaque:
             names = ", ".join(f"{path} ({kind})" for path, kind in leaves.opaque.items())
             raise Fault("REFERENCE_FAULT", f"these inputs cannot be handed to a candidate process: {names}")
-        leaves.tensors = [tensor.detach() for tensor in leaves.tensors]
+        leaves.tensors = gpu.placed([tensor.detach() for tensor in leaves.tensors], self.device)
         if self._first is None:
             self._first = [precise.clone_strided(tensor) for tensor in leaves.tensors]
             return leaves.plan, leaves.tensors
@@ -181,8 +186,9 @@ class Service:
         try:
             if problem := layout_problem(draw, answer):
                 return {"checks": [], "code": "LAYOUT", "reason": problem}
-            outputs = tensors.read_tensors(path, answer["rows"])
-            after = tensors.read_tensors(path + ".inputs", answer["input_rows"])
+            read = tensors.read_tensors(path, answer["rows"])
+            outputs = [theirs.to(mine.device) for theirs, mine in zip(read, draw.eager.tensors, strict=True)]
+            after = tensors.read_tensors(path + ".inputs", answer["input_rows"], self.device)
         except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             # Written by another hand than our own exporter's.
             return {"checks": [], "code": "FORGED_RESULT", "reason": f"the answer cannot be read: {error!r}"}
@@ -248,14 +254,14 @@ class Service:
 
     # ---- timing of a baseline, and the check of timed calls
 
-    def compile(self) -> "dict[str, Any]":
-        """Compile the reference and run it once. Raises where that falls back to eager."""
+    def compile(self, mode: str = "default") -> "dict[str, Any]":
+        """Compile the reference in a mode of torch.compile and run it once. Raises where that falls back to eager."""
         from . import compiled
 
         self.pair.set_state(None)
         plan, inputs = self._inputs(3)
         args, kwargs = trees.unflatten(plan, inputs, self.module)
-        self.call, facts = compiled.compile_model(self.pair.model, args, kwargs)
+        self.call, facts = compiled.compile_model(self.pair.model, args, kwargs, mode=mode)
         return facts
 
     def prepare(self, seed: int, positions: "list[float | None]") -> "dict[str, Any]":
@@ -287,6 +293,38 @@ class Service:
         self.draws[name] = found
         return {}
 
+    # ---- the same on a GPU
+
+    def prepare_on_gpu(self, seed: int, changing: "list[bool]", how: str) -> "dict[str, Any]":
+        """Make this process ready to time its model on a draw: by "graph", or by "batch"."""
+        self.pair.set_state(None)
+        plan, inputs = self._inputs(seed)
+        self.bench = Bench(self.call, lambda placed: trees.unflatten(plan, placed, self.module), inputs, changing)
+        return self.bench.prepare(how)
+
+    def graph_slice(self, seed: int, record: bool) -> "dict[str, Any]":
+        """One slice of replays."""
+        return self.bench.graph.slice(seed, record=record)
+
+    def batch(self, seed: int) -> "dict[str, Any]":
+        """One batch of calls as called."""
+        return self.bench.batch.run(seed)
+
+    def release(self) -> "dict[str, Any]":
+        """Free what was made ready."""
+        self.bench.close()
+        return {}
+
+    def rewrite(self, name: str, changing: "list[bool]", made_from: "dict[str, int]") -> "dict[str, Any]":
+        """Bring a draw to the inputs that one timed call saw, and refer to it anew."""
+        draw = self.draws[name]
+        self.pair.set_state(draw.state_seed)
+        inputs = rewritten(draw.inputs, changing, **made_from)
+        found = self.pair.refer(draw.args_plan, inputs, draw.state_seed, made_from["seed"])
+        found.inputs = draw.inputs
+        self.draws[name] = found
+        return {}
+
     # ---- what the tools show
 
     def trace(self) -> "dict[str, Any]":
@@ -298,8 +336,12 @@ class Service:
         args, kwargs = trees.unflatten(plan, inputs, self.module)
         return {"trace": trace.trace(self.pair.model, args, kwargs)}
 
-    def profile(self) -> "dict[str, Any]":
-        """The reference's operators by time."""
+    def profile(self, rates: bool = False) -> "dict[str, Any]":
+        """The reference's operators by time, and on the CPU the ceilings; with `rates` only what this GPU reaches."""
+        if rates:
+            return {"rates": profiling.device_ceilings()}
+        self.pair.set_state(None)
         plan, inputs = self._inputs(1)
         args, kwargs = trees.unflatten(plan, inputs, self.module)
-        return profiling.operators(lambda: self.pair.model(*args, **kwargs)) | {"ceilings": profiling.ceilings()}
+        found = profiling.operators(lambda: self.pair.model(*args, **kwargs))
+        return found if gpu.is_gpu(self.device) else found | {"ceilings": profiling.ceilings()}

@@ -58,7 +58,7 @@ class Pair:
         """The state as constructed, or redrawn from a seed."""
         state = self.initial
         if seed is not None:
-            state = loading.redraw_state(state, torch.Generator().manual_seed(seed))
+            state = loading.redraw_state(state, seed)
         loading.load_state(self.model, state)
         if self.double is not None:
             loading.load_state(self.double, state)
@@ -103,24 +103,27 @@ class Pair:
     ) -> "dict[int, torch.Tensor]":
         """Where integer outputs (an argmax, a threshold) change when the inputs change by a rounding error."""
         whole = [index for index, tensor in enumerate(reference.tensors) if is_whole(tensor)]
-        ties = {index: torch.zeros(reference.tensors[index].shape, dtype=torch.bool) for index in whole}
+        ties = {index: torch.zeros_like(reference.tensors[index], dtype=torch.bool) for index in whole}
         if not whole or self.double is None or not any(tensor.is_floating_point() for tensor in inputs):
             return ties
-        generator = torch.Generator().manual_seed(seed)
+        generators = {device: torch.Generator(device).manual_seed(seed) for device in {t.device for t in inputs}}
         for _ in range(TIE_TRIES):
-            noisy = trees.flatten(self._noisy(plan, inputs, generator), numbers=True)
+            noisy = trees.flatten(self._noisy(plan, inputs, generators), numbers=True)
             for index in whole:
                 other, mine = noisy.tensors[index], reference.tensors[index]
                 if other.shape == mine.shape:
                     ties[index] |= other != mine
         return ties
 
-    def _noisy(self, plan: trees.Plan, inputs: "list[torch.Tensor]", generator: torch.Generator) -> Any:
+    def _noisy(
+        self, plan: trees.Plan, inputs: "list[torch.Tensor]", generators: "dict[torch.device, torch.Generator]"
+    ) -> Any:
         changed = []
         for tensor in inputs:
             double = precise.as_double(tensor)
             if tensor.is_floating_point():
-                noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+                generator = generators[tensor.device]
+                noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device=tensor.device)
                 double += double * noise * (TIE_EPSILONS / 2 * torch.finfo(tensor.dtype).eps)
             changed.append(double)
         args, kwargs = trees.unflatten(plan, changed, self._module)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,13 @@ import torch.nn.functional
 import torch.testing
 
 COMPILED = "graphs compiled"
+# What a model's file may set when it is imported: the candidate, which never imports it, must run under the same.
+_SETTERS: "dict[str, Callable[[Any], None]]" = {
+    "default dtype": lambda value: torch.set_default_dtype(getattr(torch, str(value).removeprefix("torch."))),
+    "float32 matmul precision": lambda value: torch.set_float32_matmul_precision(value),
+    "cudnn.benchmark": lambda value: setattr(torch.backends.cudnn, "benchmark", value == "True"),
+    "cudnn.allow_tf32": lambda value: setattr(torch.backends.cudnn, "allow_tf32", value == "True"),
+}
 _TORCH_FOLDER = os.path.dirname(str(torch.__file__)) + os.sep
 _PLACES: "dict[str, Any]" = {
     "torch": torch,
@@ -41,11 +48,28 @@ def switches() -> "dict[str, str]":
         "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
         "mkldnn.enabled": torch.backends.mkldnn.enabled,
         "autocast": torch.is_autocast_enabled("cpu"),
+        "autocast on a GPU": torch.is_autocast_enabled("cuda"),
+        "fp16 sums in fp16": torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        "bf16 sums in bf16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
     }
     found[COMPILED] = _graphs()
     return {name: str(value) for name, value in found.items()}
+
+
+def precision() -> "dict[str, str]":
+    """The switches that `apply` can set, as they are."""
+    now = switches()
+    return {name: now[name] for name in _SETTERS}
+
+
+def apply(values: "dict[str, str]") -> None:
+    """Set switches to what `precision` said elsewhere."""
+    now = switches()
+    for name, value in values.items():
+        if now[name] != value:
+            _SETTERS[name](value)
 
 
 def _graphs() -> int:

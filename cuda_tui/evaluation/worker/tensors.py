@@ -3,9 +3,12 @@
 import ctypes
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
+
+from . import driver
 
 ALIGNMENT = 64
 _open, _byte = open, ctypes.c_char
@@ -29,27 +32,40 @@ def write_tensors(tensors: "Sequence[torch.Tensor]", path: str) -> "list[dict[st
     with _open(path, "wb") as handle:
         for given in tensors:
             tensor = _plain(given)
-            size = _span(tensor) * _element_size(tensor)
+            size = span(tensor) * _element_size(tensor)
             row: dict[str, Any] = {"offset": offset, "bytes": size, "dtype": dtype_name(tensor.dtype)}
-            rows.append(row | {"shape": list(tensor.shape), "stride": list(_stride(tensor)), "device": "cpu"})
+            shape, stride = list(tensor.shape), list(_stride(tensor))
+            rows.append(row | {"shape": shape, "stride": stride, "device": str(tensor.device)})
             if size:
                 handle.seek(offset)
-                handle.write((_byte * size).from_address(_data_ptr(tensor)))
+                handle.write(_bytes(tensor, size))
             offset += -(-size // ALIGNMENT) * ALIGNMENT
         handle.truncate(max(offset, 1))
     return rows
 
 
+def _bytes(tensor: torch.Tensor, size: int) -> Any:
+    """The memory that a tensor spans, as it is now; a GPU's is copied without waiting for work of other streams."""
+    if tensor.device.type == "cpu":
+        return (_byte * size).from_address(_data_ptr(tensor))
+    return _copier().to_host(_data_ptr(tensor), size)
+
+
+@cache
+def _copier() -> driver.Copier:
+    return driver.Copier()
+
+
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A dense tensor of this machine's memory whose bytes are its values."""
-    if tensor.device.type != "cpu":
+    """A tensor whose bytes are its values."""
+    if tensor.device.type not in ("cpu", "cuda"):
         tensor = tensor.detach().cpu()
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.detach().resolve_conj().resolve_neg()
     return tensor
 
 
-def _span(tensor: torch.Tensor) -> int:
+def span(tensor: torch.Tensor) -> int:
     """Elements from the first to the last one in memory."""
     sizes = list(tensor.shape)
     if 0 in sizes:
@@ -57,7 +73,9 @@ def _span(tensor: torch.Tensor) -> int:
     return 1 + sum((size - 1) * step for size, step in zip(sizes, _stride(tensor), strict=True))
 
 
-def read_tensors(path: str, rows: "Sequence[dict[str, Any]]", device: str = "cpu") -> "list[torch.Tensor]":
+def read_tensors(
+    path: str, rows: "Sequence[dict[str, Any]]", device: "str | torch.device" = "cpu"
+) -> "list[torch.Tensor]":
     """The tensors that `write_tensors` wrote, as private copies with the strides they had.
 
     Raises ValueError where the file or a row is not what `write_tensors` makes.

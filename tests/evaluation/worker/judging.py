@@ -24,6 +24,7 @@ class Bench:
         """A loaded candidate."""
         (self.folder / "model_new.py").write_text(source)
         request = {"folder": str(self.folder), "library": None, "path": str(self.folder / "model_new.py")}
+        request |= {"precision": self.loaded["precision"]}
         service = candidate.Service({})
         service.load(request | {"roots": [], "seed": 3, "init": self.init, "inbox": str(self.folder), "mode": "eval"})
         return service

@@ -1,0 +1,231 @@
+"""compute-sanitizer: its tools on one side, its first distinct findings, and the kernel behind a fault."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from cuda_tui.evaluation.profile import programs
+from cuda_tui.evaluation.profile.names import shown
+from cuda_tui.evaluation.profile.solo import Calls, Ran, Side, Solo
+from cuda_tui.records import Record
+
+LIMIT_S = 240.0  # every access of every kernel is checked: 10 to 100 times slower
+FAULT_LIMIT_S = 120.0
+BLOCKING_LIMIT_S = 60.0
+SHOWN = 5
+CHECKS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+Check: TypeAlias = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
+
+
+class Finding(Record):
+    """One distinct error: what, in which kernel, on which line, and one thread that met it."""
+
+    kind: str  # "Invalid __global__ write of size 4 bytes"
+    kernel: str
+    file: str = ""
+    line: int | None = None
+    thread: str = ""  # "thread (65,0,0) in block (0,0,0)"
+    detail: str = ""
+    times: int = 1
+
+    @property
+    def place(self) -> str:
+        """`file:line` where the library was built with line information."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+class Checked(Record):
+    """What one check found. `ran` is False where it could not be done, with the reason in `problem`."""
+
+    check: str
+    ran: bool
+    findings: tuple[Finding, ...] = ()
+    errors: int = 0  # as the tool counts them; distinct ones are fewer
+    problem: str = ""
+
+
+class FaultPlace(Record):
+    """Where a fault happened, and how that is known: "memcheck" or "blocking launches"."""
+
+    evidence: str
+    kind: str
+    kernel: str = ""
+    file: str = ""
+    line: int | None = None
+
+    @property
+    def sentence(self) -> str:
+        """One clause for a verdict: "in bad (kernels/x.cu:12): Invalid __global__ write of size 4 bytes"."""
+        place = f"{self.file}:{self.line}" if self.file else ""
+        where = (
+            f"in {self.kernel} ({place})" if self.kernel and place else f"in {self.kernel}" if self.kernel else place
+        )
+        return f"{where or 'in an unknown place'}: {self.kind} (by {self.evidence})"
+
+
+@dataclass
+class Sanitizer:
+    """compute-sanitizer for one evaluator. A refusal by the machine stands for the whole session."""
+
+    solo: Solo
+    refused: str = ""
+
+    def check(self, side: Side, check: Check, *, limit_s: float = LIMIT_S) -> Checked:
+        """Run one check on a side. A tool that is missing or refuses the device is said so, not raised."""
+        runtime = self.solo.runtime
+        program = programs.find("compute-sanitizer", env=runtime.environment, python=runtime.python)
+        if program is None or self.refused:
+            return Checked(check=check, ran=False, problem=self.refused or programs.absent("compute-sanitizer"))
+
+        def command(log: Path) -> list[str]:
+            options = ["--tool", check, "--print-limit", "100", "--show-backtrace", "no", "--log-file", str(log)]
+            return [program, *options]
+
+        # torch's own allocator hands out parts of larger blocks, in which no access is out of bounds.
+        variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        how = Calls(warm=0, calls=1, limit_s=limit_s, variables=variables)
+        try:
+            ran = self.solo.run(side, tool=command, how=how)
+        except OSError as error:
+            return Checked(check=check, ran=False, problem=f"compute-sanitizer does not start: {error}")
+        found = judged(ran, check, limit_s=limit_s)
+        if "not supported" in found.problem:
+            self.refused = found.problem
+        return found
+
+    def name_fault(self, side: Side) -> FaultPlace | None:
+        """After a fault: which kernel it was. By memcheck where that works, else by blocking launches; else None."""
+        found = self.check(side, "memcheck", limit_s=FAULT_LIMIT_S)
+        if found.findings:
+            first = found.findings[0]
+            return FaultPlace(
+                evidence="memcheck", kind=first.kind, kernel=first.kernel, file=first.file, line=first.line
+            )
+        variables = {"CUDA_LAUNCH_BLOCKING": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
+        ran = self.solo.run(side, how=Calls(warm=0, calls=1, limit_s=BLOCKING_LIMIT_S, variables=variables))
+        return _place_of(ran.error) if ran.error else None
+
+
+def memcheck_names_kernel(solo: Solo, side: Side) -> FaultPlace | None:
+    """The kernel and line behind a fault of a side, for the verdict that follows it. At most three minutes."""
+    return Sanitizer(solo).name_fault(side)
+
+
+def _place_of(error: dict[str, Any]) -> FaultPlace:
+    """The innermost line of Python that an exception under blocking launches came from."""
+    message = str(error.get("message") or error.get("type") or "it failed")
+    line = error.get("line")
+    return FaultPlace(
+        evidence="blocking launches",
+        kind=message.splitlines()[0][:200],
+        file=Path(str(error.get("file") or "")).name,
+        line=line if isinstance(line, int) else None,
+    )
+
+
+def judged(ran: Ran, check: str, *, limit_s: float) -> Checked:
+    """A run of the tool as a record."""
+    text = ran.log or ran.output
+    found, errors = parse(text)
+    if found:
+        return Checked(check=check, ran=True, findings=found, errors=errors or len(found))
+    if re.search(r"[Dd]evice not supported|not supported on this device|unsupported device", ran.text):
+        words = ran.first_words("upported")
+        return Checked(check=check, ran=False, problem=f"compute-sanitizer is not supported here: {words}")
+    if ran.timed_out:
+        return Checked(check=check, ran=False, problem=f"{check} did not end in {limit_s:.0f} s and was stopped")
+    if "SUMMARY" not in text:
+        words = ran.first_words("Error", "error")
+        return Checked(check=check, ran=False, problem=f"compute-sanitizer failed: {words}")
+    if ran.error is not None:
+        return Checked(check=check, ran=False, problem=f"the call itself failed: {ran.error.get('message', '')[:200]}")
+    return Checked(check=check, ran=True)
+
+
+# ---- its report: blocks of lines that begin with "=========", the first of a block without an indent
+
+_PREFIX = "========="
+_AT = re.compile(r"\bat (?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>.+?):(?P<line>\d+))?(?:\s|$)")
+_BY = re.compile(r"by (thread \(\d+,\d+,\d+\) in block \(\d+,\d+,\d+\))")
+_RACE = re.compile(
+    r"Race reported between (?P<first>\w+) access at (?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>.+?):(?P<line>\d+))?$"
+)
+_SUMMARY = re.compile(r"SUMMARY: (\d+) (?:errors?|hazards?)")
+_API = re.compile(r"Program hit .+ on CUDA API call to (\w+)")
+
+
+def parse(text: str) -> tuple[tuple[Finding, ...], int]:
+    """The distinct findings in the order of the report, and how many errors the tool counted."""
+    blocks: list[list[str]] = []
+    total = 0
+    for line in text.splitlines():
+        if not line.startswith(_PREFIX):
+            continue
+        body = line[len(_PREFIX) :]
+        if match := _SUMMARY.search(body):
+            total = max(total, int(match[1]))
+        if body.startswith("     ") and blocks:
+            blocks[-1].append(body.strip())
+        elif body.strip():
+            blocks.append([body.strip()])
+    found = [finding for block in blocks if (finding := _finding(block)) is not None]
+    return _distinct(found), total
+
+
+def _finding(block: list[str]) -> Finding | None:
+    head = block[0]
+    if match := _RACE.search(head):
+        others = [f"{_access(line)}" for line in block[1:] if line.startswith("and ")]
+        return Finding(
+            kind=f"race: {match['first'].lower()} against {', '.join(others[:2]) or 'another access'}",
+            kernel=shown(match["kernel"]),
+            file=_short(match["file"]),
+            line=int(match["line"]) if match["line"] else None,
+        )
+    if match := _API.search(head):
+        # What a library asks of the driver while it looks around is no error of the candidate's.
+        return Finding(kind=head[:200], kernel="") if "Launch" in match[1] else None
+    place = next((match for line in block[1:] if (match := _AT.search(line))), None)
+    if place is None:
+        return None
+    thread = next((match[1] for line in block[1:] if (match := _BY.search(line))), "")
+    kept = [line for line in block[1:] if not _AT.search(line) and not _BY.search(line)]
+    details = [re.sub(r"0x[0-9a-f]{6,}", "an address", line) for line in kept if not line.startswith("Saved host")]
+    return Finding(
+        kind=head[:200],
+        kernel=shown(place["kernel"]),
+        file=_short(place["file"]),
+        line=int(place["line"]) if place["line"] else None,
+        thread=thread,
+        detail="; ".join(details[:2])[:200],
+    )
+
+
+def _access(line: str) -> str:
+    kind = line.removeprefix("and ").split(" ")[0].lower()
+    match = re.search(r" in (.+?):(\d+)", line)
+    return f"{kind} at {_short(match[1])}:{match[2]}" if match else kind
+
+
+def _short(path: str | None) -> str:
+    """Inside the workspace where it is one of its kernels; else the file's name."""
+    if not path:
+        return ""
+    place = path.rfind("kernels/")
+    return path[place:] if place >= 0 else Path(path).name
+
+
+def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    found: dict[tuple[Any, ...], list[Finding]] = {}
+    for item in findings:
+        found.setdefault((item.kind, item.kernel, item.file, item.line), []).append(item)
+    return tuple(
+        Finding(
+            kind=group[0].kind, kernel=group[0].kernel, file=group[0].file, line=group[0].line,
+            thread=group[0].thread, detail=group[0].detail, times=len(group),
+        )
+        for group in found.values()
+    )  # fmt: skip
