@@ -178,6 +178,10 @@ class MachineSampled(Event, tag="machine_sampled"):
     gpu_temperature_c: int | None = None
     throttle: str | None = None
     gpu_name: str | None = None
+    gpu_memory_total_bytes: int | None = None
+    gpu_missing: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # reading and why it is not there, when it changes
 
 
 class RetryScheduled(Event, tag="retry_scheduled"):

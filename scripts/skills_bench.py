@@ -4,7 +4,7 @@
 
 Device time: a CUDA graph of n calls over rotating inputs of three times L2 together, outputs held; one event pair
 around a replay behind a spin; forms interleaved over ROUNDS; median and the spread (quartiles) of the rounds. One
-process, so the figures carry its bias of up to 0.5%; nothing here certifies a candidate, `measure` does. After the graphs
+process, so the figures carry its bias of up to 0.5%; they certify no candidate, `measure` does. After the graphs
 of a case are built another process uses the GPU once: small kernels run slow in a process that has just captured, until
 then. Wall time: host clock over queued calls. FOLDER/skills_bench.json gets every sample.
 """

@@ -260,6 +260,33 @@ def products(ours: Any) -> list[Case]:
     return cases
 
 
+def tensor_cores(ours: Any) -> list[Case]:
+    def gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return functional.gelu(functional.linear(x, w, b))
+
+    return [
+        Case(
+            skill="tensor-cores-hopper",
+            name=f"gelu(linear) {m}x{n}x{k}",
+            draw=lambda m=m, n=n, k=k: (
+                normal(m, k, dtype=BFLOAT),
+                normal(n, k, dtype=BFLOAT) * k**-0.5,
+                normal(n, dtype=BFLOAT),
+            ),
+            forms={
+                "eager": gelu,
+                "product alone": functional.linear,
+                "linear_gelu": ours.linear_gelu,
+                "mma": ours.mma_linear_gelu,
+                "ours": ours.wgmma_linear_gelu,
+            },
+            moved=2 * (m * k + n * k + m * n),
+            flop=2.0 * m * n * k,
+        )
+        for m, n, k in ((256, 4096, 1024), (4096, 4096, 1024), (4096, 4096, 4096), (16384, 4096, 512))
+    ]
+
+
 def all_cases(ours: Any) -> list[Case]:
     """In the order of the table."""
-    return [*pointwise(ours), *reductions(ours), *fusion(ours), *products(ours)]
+    return [*pointwise(ours), *reductions(ours), *fusion(ours), *products(ours), *tensor_cores(ours)]

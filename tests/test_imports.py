@@ -31,10 +31,11 @@ asyncio.run(draw())
 """
 EVALUATION = """
 import os, pathlib
+from cuda_tui.cli.devices import Host
 from cuda_tui.cli.evaluate import run
 
-run(pathlib.Path({root!r}), python=sys.executable, environment=dict(os.environ), cache=pathlib.Path({cache!r}),
-    as_json=True, stop_after="verify")
+host = Host(python=sys.executable, env=dict(os.environ))
+run(pathlib.Path({root!r}), host=host, cache=pathlib.Path({cache!r}), as_json=True, stop_after="verify")
 """
 MODEL = """
 import torch

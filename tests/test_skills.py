@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.skills.extract import ROOT, SKILLS, TEMPLATE, blocks, cuda_files, write_workspace
+from tests.skills.extract import BINDINGS, ROOT, SKILLS, TEMPLATE, VARIANTS, blocks, cuda_files, write_workspace
 
 HEADERS = TEMPLATE / "kernels"
 # The workspace's own flags for the CPU; warnings count here, so that a reader's first build is silent.
@@ -65,19 +65,17 @@ def test_the_skills_that_others_name_are_there() -> None:
 
 
 @pytest.mark.slow
-def test_variants_that_the_skills_argue_against_compile(tmp_path: Path) -> None:
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc")
+def test_variants_and_bindings_of_the_gpu_tests_compile(tmp_path: Path) -> None:
     home = cuda_home()
-    assert home is not None
+    if home is None:
+        pytest.skip("no nvcc")
     write_workspace(tmp_path / "workspace", variants=True)
     kernels = tmp_path / "workspace" / "kernels"
-    succeed(
-        ["nvcc", "-O1", "-std=c++17", "-Werror=all-warnings", "-arch=sm_90", "-c", "variants.cu", "-o", "out.o"],
-        kernels,
-    )
+    command = ["nvcc", "-O1", "-std=c++17", "-Werror=all-warnings", "-arch=sm_90"]
+    succeed([*command, "-c", "variants.cu", "-o", "out.o"], kernels)
     includes = [*torch_includes(), "-DUSE_CUDA", "-isystem", str(home / "include")]
-    succeed(["g++", "-std=c++20", *WARNINGS, "-fsyntax-only", *includes, "variants_binding.cpp"], kernels)
+    for path in (*BINDINGS.iterdir(), *VARIANTS.glob("*.cpp")):
+        succeed(["g++", "-std=c++20", *WARNINGS, "-fsyntax-only", *includes, path.name], kernels)
 
 
 @pytest.mark.parametrize("skill", SKILLS, ids=lambda path: path.parent.name)

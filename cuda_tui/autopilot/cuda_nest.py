@@ -1,301 +1,376 @@
-"""The body of one CUDA kernel: which thread does what, one walk of a row for each pass."""
+"""The kernels of one group on CUDA: where each thread works, what it knows before a walk, what a walk leaves behind."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cuda_tui.autopilot.axes import Axis
-from cuda_tui.autopilot.cpp_nest import Nest, Tuning
+from cuda_tui.autopilot.cpp_nest import Nest, Tuning, Writer
+from cuda_tui.autopilot.cuda_shape import DEVICE_TYPES, JOIN, CudaTuning, Form, Shape, choose, length_of, rows_of
+from cuda_tui.autopilot.cuda_walk import CudaWalk
 from cuda_tui.autopilot.expressions import C_TYPES, Dialect
-from cuda_tui.autopilot.graph import ELEMENT_BYTES, FLOATS
+from cuda_tui.autopilot.online import Pair, joined_walks
 from cuda_tui.autopilot.plan import Plan, Result
-from cuda_tui.autopilot.scalar import Literal, Load, Pick, Position, Red, Scalar, below, children
-
-DEVICE_TYPES = {
-    "float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16",
-    "int64": "int64_t", "int32": "int32_t", "uint8": "uint8_t", "bool": "uint8_t",
-}  # fmt: skip
-COLUMNS, LANES = 32, 8  # columns form: a warp reads 32 neighbouring columns, eight warps share the reduction
-WARP_ROW = 1024  # rows of at most this many elements get a warp each
-VECTOR_BYTES = 16
+from cuda_tui.autopilot.scalar import Literal, Load, Op, Red, Scalar, below
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Threads of a launch: x and y of a block, and how many blocks."""
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """One kernel: the end of its name, its lines, and its launch of x by y threads."""
 
+    suffix: str
+    lines: tuple[str, ...]
     x: int
     y: int
     blocks: int
 
 
-def vector_width(plan: Plan) -> int:
-    """Elements that one thread moves in one instruction along the inner axis; 1 where that is not possible."""
-    if plan.columns is not None or len(plan.inner) != 1:
-        return 1
-    axis = plan.inner[0]
-    loads = [scalar for scalar in plan.scalars if isinstance(scalar, Load)]
-    awkward = any(isinstance(scalar, (Pick, Position)) and axis in scalar.axes for scalar in plan.scalars)
-    moved = [(load.strides, load.offset, load.dtype) for load in loads if load.strides.get(axis)]
-    moved += [(result.strides, 0, result.type.dtype) for result in plan.results if axis in result.strides]
-    if awkward or not moved or any(load.dynamic for load in loads):
-        return 1
-    widest = max(ELEMENT_BYTES[dtype] for _, _, dtype in moved)
-    width = max(VECTOR_BYTES // widest, 1)
-    even = all(
-        strides[axis] == 1 and offset % width == 0
-        and all(stride % width == 0 for other, stride in strides.items() if other is not axis)
-        for strides, offset, _ in moved
-    )  # fmt: skip
-    return width if even and plan.sizes[axis] % width == 0 else 1
+@dataclass(frozen=True)
+class Slot:
+    """Where the partial results of a reduction, or of a pair, lie among all partial results; `offset` in bytes."""
+
+    kind: str
+    offset: int
 
 
 class CudaNest(Nest):
-    """Writes the body. Elementwise groups: a thread for each vector. Rows: a warp or a block for each row. Columns: a
-    thread for each column and lane."""
+    """Writes the bodies. Split forms have a kernel for each pass and one that joins the last partial results."""
 
     dialect = Dialect(vector="dev::", library="")
 
-    def __init__(self, plan: Plan, pointer: dict[str, str], tuning: Tuning) -> None:
-        super().__init__(plan, pointer, tuning)
-        self.width = vector_width(plan)
-        self.vectors: dict[Scalar, str] = {}
-        self.rows_count = math.prod(plan.sizes[axis] for axis in plan.rows)
-        self.length = math.prod(plan.sizes[axis] for axis in plan.inner)
+    def __init__(self, plan: Plan, pointer: dict[str, str], tuning: CudaTuning) -> None:
+        self.pairs: tuple[Pair, ...] = ()
+        shape = choose(plan, tuning)
+        if shape.form in (Form.WALKED, Form.SPLIT):
+            plan, self.pairs = joined_walks(plan)
+        self.shape: Shape = shape
+        self.paired = {red: pair for pair in self.pairs for red in pair.reds}
+        super().__init__(plan, pointer, Tuning())
+        self.length, self.rows_count = length_of(plan), rows_of(plan)
+        self.vectors: dict[Scalar, str] = {}  # loads that are in registers, and the text of their element
+        self.moved: dict[str, str] = {}  # tensors that are moved in vectors, and their dtypes
+        self.slots = self._slots()
+        self.last = False  # whether this is the last kernel, which writes the numbers of a row
+        self.here = (shape.x, shape.y)  # threads of the kernel being written
 
     @property
-    def moved_in_vectors(self) -> set[str]:
-        """Pointers that the vector path reads or writes several elements at a time."""
-        axis = self.plan.inner[0]
-        loads = [scalar for scalar in self.plan.scalars if isinstance(scalar, Load) and scalar.strides.get(axis)]
-        names = [load.name for load in loads] + [item.name for item in self.plan.results if axis in item.strides]
-        return {self.pointer[name] for name in names}
+    def columns(self) -> int:
+        return self.plan.sizes[self.plan.columns] if self.plan.columns is not None else 1
 
     @property
-    def threads_of_row(self) -> int:
-        """Threads that share a row of a reduction."""
-        if self.length <= WARP_ROW:
-            return 32
-        return min(1024, 32 * math.ceil(self.length / self.width / 32 / 4))
+    def column_blocks(self) -> int:
+        return math.ceil(self.columns / (self.shape.x * self.shape.width)) if self.shape.is_columns else 1
 
-    def shape(self, *, width: int) -> Shape:
-        """The launch for one vector width."""
-        plan = self.plan
-        if plan.columns is not None:
-            return Shape(COLUMNS, LANES, self.rows_count * math.ceil(plan.sizes[plan.columns] / COLUMNS))
-        if plan.reds:
-            together = 8 if self.threads_of_row == 32 else 1
-            return Shape(self.threads_of_row, together, math.ceil(self.rows_count / together))
-        return Shape(256, 1, math.ceil(plan.elements / width / 256))
+    @property
+    def tiles(self) -> int:
+        """Tiles of a row, or of everything, in elementwise forms."""
+        length = self.length if self.shape.form is Form.TILED else self.plan.elements
+        return math.ceil(length / self.shape.tile)
 
-    def text(self) -> list[str]:
-        """Lines of the kernel's body; `VEC` is its template parameter."""
-        self._place()
-        for number in range(1, self.plan.passes + 1):
-            self._row_values(number)
-            self._cuda_pass(number)
-            self._column_values(number)
-        if self.plan.passes == 0 or self.plan.columns is None:
-            self._results_of_row()
-        return self.out.lines
+    @property
+    def blocks(self) -> int:
+        """Blocks of a kernel that walks."""
+        shape = self.shape
+        match shape.form:
+            case Form.FLAT:
+                return self.tiles
+            case Form.TILED:
+                return self.rows_count * self.tiles
+            case Form.HELD | Form.WALKED:
+                return math.ceil(self.rows_count / shape.y)
+            case _:
+                return self.rows_count * shape.chunks * self.column_blocks
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory for partial results."""
+        return max((slot.offset + self._slot_bytes(slot.kind) for slot in self.slots.values()), default=0)
+
+    def bodies(self) -> list[Body]:
+        """All kernels in the order of their launches."""
+        passes = self.plan.passes
+        if not self.shape.is_split:
+            self.last = True
+            self._place()
+            for number in range(1, passes + 1):
+                self._one_pass(number)
+            self._results()
+            return [self._body("kernel", self.blocks)]
+        joins = any(self.plan.levels[red] == passes for red in self.plan.reds)
+        found = []
+        for number in range(1, passes + 1):
+            self._restart(last=number == passes and not joins)
+            self._known_before(number)
+            self._one_pass(number)
+            if self.last:
+                self._results()
+            found.append(self._body(f"pass{number}", self.blocks))
+        if joins:
+            self._restart(last=True, joins=True)
+            self._known_before(passes + 1)
+            self._results()
+            found.append(self._body("join", self.rows_count * self.column_blocks))
+        return found
+
+    def _body(self, suffix: str, blocks: int) -> Body:
+        return Body(suffix=suffix, lines=tuple(self.out.lines), x=self.here[0], y=self.here[1], blocks=blocks)
+
+    def _restart(self, *, last: bool, joins: bool = False) -> None:
+        self.out, self.names, self.vectors, self.accumulators, self.last = Writer(), {}, {}, {}, last
+        self.here = (self.shape.x, self.shape.y)
+        if joins and not self.shape.is_columns:
+            self.here = (32 if self.shape.chunks <= 128 else 256, 1)
+        self._place(joins=joins)
 
     # ---- where a thread works
 
-    def _place(self) -> None:
-        plan = self.plan
-        if plan.columns is not None:
-            blocks = math.ceil(plan.sizes[plan.columns] / COLUMNS)
-            self.out.put(f"const int64_t column = blockIdx.x % {blocks} * int64_t({COLUMNS}) + threadIdx.x;")
-            self.out.put(f"const bool live = column < {plan.sizes[plan.columns]};")
-            self._decode(f"blockIdx.x / {blocks}", plan.rows)
-        elif plan.reds:
-            self.out.put("const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;")
-            self.out.put(f"if (row >= {self.rows_count}) return;  // a whole warp at once")
+    def _place(self, *, joins: bool = False) -> None:
+        shape, plan, index = self.shape, self.plan, self.shape.index
+        if shape.is_columns:
+            self._place_columns(1 if joins else shape.chunks)
+        elif shape.form is Form.FLAT:
+            pass  # each item finds its own place
+        elif shape.form in (Form.TILED, Form.SPLIT):
+            parts = 1 if joins else self.tiles if shape.form is Form.TILED else shape.chunks
+            self.out.put(f"const {index} row = {index}(blockIdx.x){f' / {parts}' if parts > 1 else ''};")
+            self.out.put(f"[[maybe_unused]] const int chunk = {f'blockIdx.x % {parts}' if parts > 1 else '0'};")
+            self._decode("row", plan.rows)
+        elif shape.x < 32:
+            self.out.put(f"const {index} place = {index}(blockIdx.x) * {shape.y} + threadIdx.y;")
+            self.out.put(f"const bool live = place < {self.rows_count};  // other rows are computed twice, not stored")
+            self.out.put(f"const {index} row = live ? place : {self.rows_count - 1};")
             self._decode("row", plan.rows)
         else:
-            self.out.put("const int64_t item = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;")
-            self.out.put(f"if (item >= {plan.elements} / VEC) return;")
-            if plan.inner:
-                size = plan.sizes[plan.inner[-1]]
-                self.out.put(f"const int64_t j0 = item % ({size} / VEC) * VEC;")
-                self._decode(f"item / ({size} / VEC)", plan.rows)
+            own = f" * {shape.y} + threadIdx.y" if shape.y > 1 else ""
+            self.out.put(f"const {index} row = {index}(blockIdx.x){own};")
+            if shape.y > 1 and self.rows_count % shape.y:
+                self.out.put(f"if (row >= {self.rows_count}) return;  // a whole warp at once")
+            self._decode("row", plan.rows)
 
-    def _decode(self, start: str, axes: tuple[Axis, ...]) -> None:
-        """The number of a row as one index for each axis."""
-        inner = 1
-        for index, axis in reversed(list(enumerate(axes))):
-            whole = start if inner == 1 else f"({start}) / {inner}" if " " in start else f"{start} / {inner}"
-            text = whole if index == 0 else f"({whole}) % {self.plan.sizes[axis]}"
-            self.out.put(f"const int64_t {self.loops[axis]} = {text};")
+    def _place_columns(self, chunks: int) -> None:
+        shape, index, parts = self.shape, self.shape.index, self.column_blocks
+        self.out.put(f"const {index} place = ({index}(blockIdx.x) % {parts} * {shape.x} + threadIdx.x) * {shape.width};")
+        self.out.put(f"const bool live = place < {self.columns};  // other columns are computed twice, not stored")
+        self.out.put(f"const {index} j0 = live ? place : {self.columns - shape.width};")
+        rest = f"{index}(blockIdx.x) / {parts}" if parts > 1 else f"{index}(blockIdx.x)"
+        self.out.put(f"[[maybe_unused]] const int chunk = {f'{rest} % {chunks}' if chunks > 1 else '0'};")
+        self.out.put(f"[[maybe_unused]] const {index} row = {rest}{f' / {chunks}' if chunks > 1 else ''};")
+        self._decode("row", self.plan.rows)
+
+    def _decode(self, start: str, axes: Iterable[Axis], *, last_as: str = "") -> None:
+        """The number of a row as one index for each axis; `last_as` names the last one."""
+        inner, listed = 1, list(axes)
+        for position, axis in reversed(list(enumerate(listed))):
+            whole = start if inner == 1 else f"{start} / {inner}"
+            text = whole if position == 0 else f"{whole} % {self.plan.sizes[axis]}"
+            name = last_as if last_as and position == len(listed) - 1 else self.loops[axis]
+            self.out.put(f"[[maybe_unused]] const {self.shape.index} {name} = {text};")
             inner *= self.plan.sizes[axis]
 
     def index(self, axis: Axis) -> str:
-        return "column" if axis is self.plan.columns else self.loops[axis]
+        return self.loops[axis]
 
     def inside(self, at: str, size: int) -> str:
         return f"dev::inside({at}, {size})"
 
     def value_text(self, scalar: Scalar, names: dict[Scalar, str]) -> str:
+        if isinstance(scalar, Op) and scalar.op == "div" and isinstance(scalar.args[1], Literal):
+            return self._times_inverse(scalar, names)
         if not isinstance(scalar, Load):
             return super().value_text(scalar, names)
-        place = self._sum(scalar.offset, scalar.strides, scalar.dynamic, names, checked=True)
-        element = f"{self.vectors[scalar]}.at[u]" if scalar in self.vectors else f"{self.pointer[scalar.name]}[{place}]"
+        if scalar in self.vectors:
+            element = self.vectors[scalar]
+        else:
+            place = self._sum(scalar.offset, scalar.strides, scalar.dynamic, names, checked=True)
+            element = f"{self.pointer[scalar.name]}[{place}]"
         if scalar.dtype == "bool":
             return f"{element} != 0"
         return f"static_cast<float>({element})" if scalar.dtype in ("float16", "bfloat16") else element
 
+    def _times_inverse(self, scalar: Op, names: dict[Scalar, str]) -> str:
+        """Division by a number as PyTorch does it on a GPU: times the inverse, rounded once."""
+        value, by = (self.ref(arg, names) for arg in scalar.args)
+        kind = C_TYPES[scalar.dtype]
+        return f"{value} * ({kind}(1) / {by})" if kind in ("float", "double") else f"{value} / {by}"
+
     # ---- passes
 
-    def _cuda_pass(self, number: int) -> None:
+    def _pass_roots(self, number: int) -> list[Scalar]:
+        reds = [red for red in self.plan.reds if self.plan.levels[red] == number]
+        roots = dict.fromkeys(self.paired[red].arg if red in self.paired else red.arg for red in reds)
+        return [*roots, *(result.scalar for result in self._stores(number))]
+
+    def _one_pass(self, number: int) -> None:
+        if self.shape.form is not Form.FLAT:
+            self._row_values(number)
         reds = [red for red in self.plan.reds if self.plan.levels[red] == number]
         stores = self._stores(number)
         if not reds and not stores:
             return
-        for red in reds:
-            self._declare(red)
-        loops = self._open_loops(reds)
-        self._body(reds, stores)
-        for _ in range(loops):
-            self.out.close()
-        for red in reds:
-            self._finish(red)
+        single = [red for red in reds if red not in self.paired]
+        pairs = list(dict.fromkeys(self.paired[red] for red in reds if red in self.paired))
+        walk = CudaWalk(self, reds=single, pairs=pairs, stores=stores)
+        walk.write()
+        for item, part in walk.parts.items():
+            self._join_block(item, part)
+            if self.shape.is_split:
+                self._keep_partial(item)
+        if not self.shape.is_split:
+            self._column_values(number)
 
-    def _declare(self, red: Red) -> None:
-        name = f"part{self.number()}"
-        self.accumulators[red] = name
-        kind = C_TYPES[red.dtype]
-        start = "0"
-        if red.op != "sum":
-            floating = red.dtype in FLOATS
-            worst = "INFINITY" if floating else ("INT64_MAX" if red.dtype == "int64" else "INT32_MAX")
-            low = "-INFINITY" if floating else ("INT64_MIN" if red.dtype == "int64" else "INT32_MIN")
-            start = worst if red.op == "min" else low
-        self.out.put(f"{kind} {name} = {start};")
+    def _kind(self, item: Red | Pair) -> str:
+        return f"dev::Running<{C_TYPES[item.arg.dtype]}>" if isinstance(item, Pair) else C_TYPES[item.dtype]
 
-    def _finish(self, red: Red) -> None:
-        op = {"sum": "dev::Sum", "min": "dev::Min"}.get(red.op, "dev::Max")
-        part, kind = self.accumulators[red], C_TYPES[red.dtype]
-        name = f"{'sum' if red.op == 'sum' else 'low' if red.op == 'min' else 'top'}{self.number()}"
-        if self.plan.columns is not None:
-            call = f"dev::down_column<{op}, {COLUMNS}, {LANES}>({part})"
-        else:
-            call = f"dev::across_row<{op}, {self.threads_of_row}>({part})"
-        self.out.put(f"const {kind} {name} = {call};")
-        self.names[red] = name
+    def _join_block(self, item: Red | Pair, part: str) -> None:
+        """One value from all threads that share the row or column."""
+        join = "dev::Below" if isinstance(item, Pair) else JOIN[item.op]
+        name = f"{'top' if join != 'dev::Sum' else 'sum'}{self.number()}"
+        if self.shape.is_columns:
+            if self.here[1] > 1:
+                self.out.put(f"dev::down_columns<{join}, {self.here[0]}, {self.here[1]}>({part});")
+            self.accumulators[item] = part  # type: ignore[index]
+            if isinstance(item, Red):
+                self.names[item] = f"{part}[u]"
+            return
+        self.out.put(f"const {self._kind(item)} {name} = dev::across_row<{join}, {self.here[0]}>({part});")
+        self._give_names(item, name)
 
-    def _open_loops(self, reds: list[Red]) -> int:
-        plan = self.plan
-        if plan.columns is not None:
-            self.out.put("if (live)")
-            self.out.open(f"for (int64_t r = threadIdx.y; r < {self.length}; r += {LANES})")
-            self._decode("r", plan.inner)
-            return 1
-        if plan.reds:
-            self.out.open(
-                f"for (int64_t r = threadIdx.x * int64_t(VEC); r < {self.length}; r += {self.threads_of_row} * VEC)"
-            )
-            if len(plan.inner) > 1:
-                self._decode("r", plan.inner)
-            return 1
-        return 0
+    def _give_names(self, item: Red | Pair, name: str) -> None:
+        self.accumulators[item] = name  # type: ignore[index]
+        if isinstance(item, Red):
+            self.names[item] = name
+            return
+        self.names |= dict.fromkeys(item.maxima, f"{name}.top")
+        self.names |= dict.fromkeys(item.sums, f"{name}.plain_sum()")
+        self.names |= dict.fromkeys(item.finite_sums, f"{name}.finite_sum()")
 
-    def _body(self, reds: list[Red], stores: list[Result]) -> None:
-        roots = [*(red.arg for red in reds), *(result.scalar for result in stores)]
-        needed = self._needed(roots)
-        wide = self.plan.columns is None and len(self.plan.inner) == 1
-        start = "r" if self.plan.reds else "j0"
-        axis = self.plan.inner[0] if wide else None
-        self.vectors = {}
-        if wide:
-            self._load_vectors(needed, start)
-            for result in stores:
-                kind = DEVICE_TYPES[result.type.dtype]
-                self.out.put(f"dev::Vec<{kind}, VEC> {self.pointer[result.name]}_new;")
+    def open_lanes(self) -> None:
+        """The loop over a vector, and the index along its axis."""
+        self.out.put("#pragma unroll")
+        self.out.open(f"for (int u = 0; u < {self.shape.width}; ++u)")
+        self.out.put(f"[[maybe_unused]] const {self.shape.index} j = j0 + u;")
+
+    # ---- partial results of split forms
+
+    def _slots(self) -> dict[Red | Pair, Slot]:
+        slots: dict[Red | Pair, Slot] = {}
+        offset = 0
+        if self.shape.is_split:
+            for red in self.plan.reds:
+                item = self.paired.get(red, red)
+                if item not in slots:
+                    slots[item] = Slot(self._kind(item), offset)
+                    offset += -(-self._slot_bytes(slots[item].kind) // 256) * 256
+        return slots
+
+    def _slot_bytes(self, kind: str) -> int:
+        size = {"double": 8, "int64_t": 8, "dev::Running<float>": 8, "dev::Running<double>": 16}.get(kind, 4)
+        return size * self.rows_count * self.shape.chunks * self.columns
+
+    def _keep_partial(self, item: Red | Pair) -> None:
+        slot, name = self.slots[item], self.accumulators[item]  # type: ignore[index]
+        place = f"row * {self.shape.chunks} + chunk"
+        target = f"reinterpret_cast<{slot.kind}*>(partials + {slot.offset})"
+        if self.shape.is_columns:
+            self.out.put("if (live && threadIdx.y == 0)")
             self.out.put("#pragma unroll")
-            self.out.open("for (int u = 0; u < VEC; ++u)")
-            self.out.put(f"[[maybe_unused]] const int64_t j = {start} + u;")
-        names: dict[Scalar, str] = {}
-        for scalar in needed:
-            known = {**self.names, **names}
-            if scalar not in known and (axis is None or not isinstance(scalar, Literal)):
-                names[scalar] = self.define(scalar, known)
-        known = {**self.names, **names}
-        for red in reds:
-            self._accumulate(red, self.ref(red.arg, known))
-        for result in stores:
-            text = self._stored(self.ref(result.scalar, known), result.type.dtype)
-            target = f"{self.pointer[result.name]}_new.at[u]" if wide else self.element(result.name, result.strides)
-            self.out.put(f"{target} = {text};")
-        if wide:
-            self.out.close()
-            for result in stores:
-                place = self._sum(
-                    0, {key: step for key, step in result.strides.items() if key is not axis}, (), {}, checked=False
-                )
-                name = self.pointer[result.name]
-                self.out.put(f"dev::store<VEC>({name} + {place} + {start}, {name}_new);")
-        self.vectors = {}
-
-    def _needed(self, roots: list[Scalar]) -> list[Scalar]:
-        """What the walk computes, operands first; concatenations are written inline and guard their own reads."""
-        done: dict[Scalar, None] = {}
-
-        def visit(scalar: Scalar) -> None:
-            if scalar in done or self.outside(scalar) or isinstance(scalar, Literal):
-                return
-            for child in () if isinstance(scalar, Pick) else children(scalar):
-                visit(child)
-            done.setdefault(scalar)
-
-        for root in roots:
-            visit(root)
-        return list(done)
-
-    def _load_vectors(self, needed: list[Scalar], start: str) -> None:
-        axis = self.plan.inner[0]
-        for scalar in needed:
-            if self.width > 1 and isinstance(scalar, Load) and scalar.strides.get(axis) == 1:
-                others = {key: step for key, step in scalar.strides.items() if key is not axis}
-                place = self._sum(scalar.offset, others, (), {}, checked=False)
-                name = f"{self.pointer[scalar.name]}_in{self.number()}"
-                self.out.put(f"const auto {name} = dev::load<VEC>({self.pointer[scalar.name]} + {place} + {start});")
-                self.vectors[scalar] = name
-
-    def _accumulate(self, red: Red, value: str) -> None:
-        part = self.accumulators[red]
-        if red.op == "sum":
-            self.out.put(f"{part} += {value};")
+            self.out.put(
+                f"for (int u = 0; u < {self.shape.width}; ++u) "
+                f"{target}[({place}) * {self.columns} + j0 + u] = {name}[u];"
+            )
         else:
-            function = "minimum" if red.op == "min" else "maximum"
-            self.out.put(f"{part} = dev::{function}({part}, {value});")
+            self.out.put(f"if (threadIdx.x == 0) {target}[{place}] = {name};")
 
-    def _stored(self, text: str, dtype: str) -> str:
-        return f"static_cast<{DEVICE_TYPES[dtype]}>({text})" if dtype in ("float16", "bfloat16") else text
+    def _known_before(self, number: int) -> None:
+        """Join what earlier kernels left, in the order of their passes."""
+        for level in range(1, number):
+            for item in dict.fromkeys(self.paired.get(red, red) for red in self.plan.reds
+                                      if self.plan.levels[red] == level):  # fmt: skip
+                self._join_partials(item)
+            self._column_values(level)
 
-    # ---- results of a row or column
+    def _join_partials(self, item: Red | Pair) -> None:
+        slot, part, chunks = self.slots[item], f"part{self.number()}", self.shape.chunks
+        join = "dev::Below" if isinstance(item, Pair) else JOIN[item.op]
+        source = f"reinterpret_cast<const {slot.kind}*>(partials + {slot.offset})"
+        if self.shape.is_columns:
+            width = self.shape.width
+            self.out.put(f"{slot.kind} {part}[{width}];")
+            self.out.put("#pragma unroll")
+            self.out.open(f"for (int u = 0; u < {width}; ++u)")
+            self.out.put(f"{part}[u] = dev::empty<{slot.kind}, {join}>();")
+            self.out.open(f"for (int c = threadIdx.y; c < {chunks}; c += {self.here[1]})")
+            place = f"(row * {chunks} + c) * {self.columns} + j0 + u"
+            self.out.put(f"{part}[u] = {join}::join({part}[u], {source}[{place}]);")
+            self.out.close()
+            self.out.close()
+        else:
+            self.out.put(f"{slot.kind} {part} = dev::empty<{slot.kind}, {join}>();")
+            self.out.put(f"for (int c = threadIdx.x; c < {chunks}; c += {self.here[0]})")
+            self.out.put(f"  {part} = {join}::join({part}, {source}[row * {chunks} + c]);")
+        self._join_block(item, part)
+
+    # ---- values and results of a row or column
 
     def _column_values(self, number: int) -> None:
-        if self.plan.columns is None:
-            return
+        """What the sums of a pass make of each column, for later passes."""
         wanted = [scalar for scalar in self._frontier() if self.level(scalar) == number]
-        results = [
-            result for result in self.plan.results
-            if self.plan.is_row(result.scalar, result) and self.level(result.scalar) == number
-        ]  # fmt: skip
-        for scalar in below([*wanted, *(result.scalar for result in results)], stop=lambda item: item in self.names):
-            if scalar not in self.names and not isinstance(scalar, Literal):
-                if isinstance(scalar, Load) and self.plan.columns in scalar.axes:
-                    self.out.put(f"{C_TYPES[scalar.dtype]} {(name := self._fresh_name(scalar))} = 0;")
-                    self.out.put(f"if (live) {name} = {self.value_text(scalar, self.names)};")
-                    self.names[scalar] = name
-                else:
-                    self.names[scalar] = self.define(scalar, self.names)
-        for result in results:
-            text = self._stored(self.ref(result.scalar, self.names), result.type.dtype)
-            self.out.put(f"if (live && threadIdx.y == 0) {self.element(result.name, result.strides)} = {text};")
+        if self.plan.columns is None or not wanted:
+            return
+        for scalar in wanted:
+            self.out.put(f"{C_TYPES[scalar.dtype]} column{(number_ := self.number())}[{self.shape.width}];")
+            self.names[scalar] = f"column{number_}[u]"
+        self.open_lanes()
+        local = {scalar: name for scalar, name in self.names.items() if scalar not in wanted}
+        for scalar in below(list(wanted), stop=lambda item: item in local):
+            if scalar not in local and not isinstance(scalar, Literal):
+                local[scalar] = self.define(scalar, local)
+        for scalar in wanted:
+            self.out.put(f"{self.names[scalar]} = {local[scalar]};")
+        self.out.close()
 
-    def _results_of_row(self) -> None:
-        for result in self.plan.results:
-            if self.plan.is_row(result.scalar, result) and self.plan.columns is None:
-                text = self._stored(self._row_value(result.scalar), result.type.dtype)
-                guard = "if (threadIdx.x == 0) " if self.plan.reds else ""
-                self.out.put(f"{guard}{self.element(result.name, result.strides)} = {text};")
+    def _results(self) -> None:
+        """Results that are one number a row or column; the first threads write them."""
+        results = [item for item in self.plan.results if self.plan.is_row(item.scalar, item)]
+        if not results or (not self.plan.inner and not self.plan.reds and self.plan.rows):
+            return
+        if self.plan.columns is not None:
+            self._column_results(results)
+            return
+        texts = [(item, self.stored(self._row_value(item.scalar), item.type.dtype)) for item in results]
+        guard = self._first_thread()
+        for item, text in texts:
+            self.out.put(f"{guard}{self.element(item.name, item.strides)} = {text};")
+
+    def _first_thread(self) -> str:
+        tests = ["live"] if self.shape.x < 32 and self.plan.reds else []
+        tests += ["chunk == 0"] if self.shape.is_split else []
+        tests += ["threadIdx.x == 0"]
+        return f"if ({' && '.join(tests)}) "
+
+    def _column_results(self, results: list[Result]) -> None:
+        tests = ["live", *(["threadIdx.y == 0"] if self.here[1] > 1 else []), *(["chunk == 0"] if self.shape.is_split else [])]
+        self.out.open(f"if ({' && '.join(tests)})")
+        self.open_lanes()
+        local = dict(self.names)
+        for scalar in below([item.scalar for item in results], stop=lambda item: item in local):
+            if scalar not in local and not isinstance(scalar, Literal):
+                local[scalar] = self.define(scalar, local)
+        for item in results:
+            text = self.stored(self.ref(item.scalar, local), item.type.dtype)
+            self.out.put(f"{self.element(item.name, item.strides)} = {text};")
+        self.out.close()
+        self.out.close()
+
+    def stored(self, text: str, dtype: str) -> str:
+        """A value on its way to memory."""
+        return f"static_cast<{DEVICE_TYPES[dtype]}>({text})" if dtype in ("float16", "bfloat16") else text
+
+    # ---- what the walk asks
+
+    def fill(self, red: Red) -> str:
+        """What a reduction starts from."""
+        return f"dev::empty<{C_TYPES[red.dtype]}, {JOIN[red.op]}>()"
+
+    def vector_type(self, dtype: str) -> str:
+        return f"dev::Vec<{DEVICE_TYPES[dtype]}, {self.shape.width}>"

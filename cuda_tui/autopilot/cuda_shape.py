@@ -9,6 +9,12 @@ from cuda_tui.autopilot.graph import ELEMENT_BYTES
 from cuda_tui.autopilot.plan import Plan
 from cuda_tui.autopilot.scalar import Load, Pick
 
+DEVICE_TYPES = {
+    "float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16",
+    "int64": "int64_t", "int32": "int32_t", "uint8": "uint8_t", "bool": "uint8_t",
+}  # fmt: skip
+JOIN = {"sum": "dev::Sum", "min": "dev::Min", "max": "dev::Max", "softmax_max": "dev::Max"}
+
 VECTOR_BYTES = 16  # the widest access of one thread
 MULTIPROCESSORS = 132  # of a large GPU; on a smaller one the same split only makes more waves
 BUSY = 8 * MULTIPROCESSORS  # blocks of 256 threads that fill it

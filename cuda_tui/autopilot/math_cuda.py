@@ -1,10 +1,12 @@
-"""What emitted CUDA shares: elementary functions, vector loads, reductions over warps and blocks."""
+"""What emitted CUDA shares: elementary functions, vector loads, indices."""
 
 CUDA_HEADER = "kernels/device_tools.cuh"
 
-CUDA_TEXT = r"""// Shared by the kernels here: elementary functions, vector loads, reductions over warps and blocks.
+CUDA_TEXT = r"""// Shared by the kernels here: elementary functions, vector loads, indices.
 #pragma once
 
+#undef NDEBUG  // the check of indices stays
+#include <cassert>
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -59,79 +61,70 @@ template <typename T>
 __device__ __forceinline__ T minimum(T a, T b) {
   return (a < b) | (a != a) ? a : b;
 }
+template <>
+__device__ __forceinline__ float maximum<float>(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+template <>
+__device__ __forceinline__ float minimum<float>(float a, float b) {
+  float c;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
 
-// An index from a tensor; one that lies outside stops the kernel, as in PyTorch.
+// An index from a tensor. One that lies outside ends the kernel with a device-side assertion, as in PyTorch.
 __device__ __forceinline__ int64_t inside(int64_t index, int64_t size) {
-  if (index < 0 || index >= size) __trap();
+  assert(index >= 0 && index < size && "an index from a tensor is out of range");
   return index;
 }
+template <typename T>
+__device__ __forceinline__ T least(T a, T b) {
+  return a < b ? a : b;
+}
 
-// N neighbouring elements, moved in one instruction.
+// N neighbouring elements. Where pointers are aligned (WIDE) they move 16 bytes at a time, else one by one.
 template <typename T, int N>
-struct alignas(sizeof(T) * N) Vec {
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T at[N];
 };
-template <int N, typename T>
+template <int N, bool WIDE, typename T>
 __device__ __forceinline__ Vec<T, N> load(const T* place) {
-  return *reinterpret_cast<const Vec<T, N>*>(place);
+  if constexpr (WIDE) {
+    return *reinterpret_cast<const Vec<T, N>*>(place);
+  } else {
+    Vec<T, N> value;
+#pragma unroll
+    for (int u = 0; u < N; ++u) value.at[u] = place[u];
+    return value;
+  }
 }
-template <int N, typename T>
+template <bool WIDE, typename T, int N>
 __device__ __forceinline__ void store(T* place, const Vec<T, N>& value) {
-  *reinterpret_cast<Vec<T, N>*>(place) = value;
+  if constexpr (WIDE) {
+    *reinterpret_cast<Vec<T, N>*>(place) = value;
+  } else {
+#pragma unroll
+    for (int u = 0; u < N; ++u) place[u] = value.at[u];
+  }
 }
 template <int N, typename T>
 inline bool aligned(const T* place) {
-  return reinterpret_cast<uintptr_t>(place) % (sizeof(T) * N) == 0;
+  return reinterpret_cast<uintptr_t>(place) % alignof(Vec<T, N>) == 0;
 }
 
-struct Sum {
-  template <typename T>
-  static __device__ __forceinline__ T join(T a, T b) {
-    return a + b;
-  }
-};
-struct Max {
-  template <typename T>
-  static __device__ __forceinline__ T join(T a, T b) {
-    return maximum(a, b);
-  }
-};
-struct Min {
-  template <typename T>
-  static __device__ __forceinline__ T join(T a, T b) {
-    return minimum(a, b);
-  }
-};
-
-// One value from the THREADS threads of a row, the same in all of them. A row of 32 threads is a warp and needs no
-// shared memory; a longer one is a block.
-template <typename Op, int THREADS, typename T>
-__device__ __forceinline__ T across_row(T value) {
-#pragma unroll
-  for (int lane = 16; lane > 0; lane /= 2) value = Op::join(value, __shfl_xor_sync(0xffffffffu, value, lane));
-  if constexpr (THREADS > 32) {
-    __shared__ T parts[THREADS / 32];
-    __syncthreads();  // an earlier reduction may still read `parts`
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = parts[0];
-#pragma unroll
-    for (int warp = 1; warp < THREADS / 32; ++warp) value = Op::join(value, parts[warp]);
-  }
-  return value;
-}
-
-// One value for each column from the LANES threads that share it (threadIdx.y), the same in all of them.
-template <typename Op, int COLUMNS, int LANES, typename T>
-__device__ __forceinline__ T down_column(T value) {
-  __shared__ T parts[LANES][COLUMNS];
-  __syncthreads();
-  parts[threadIdx.y][threadIdx.x] = value;
-  __syncthreads();
-  value = parts[0][threadIdx.x];
-#pragma unroll
-  for (int lane = 1; lane < LANES; ++lane) value = Op::join(value, parts[lane][threadIdx.x]);
-  return value;
+// As many blocks as run at once on the current device, found once; at most `limit`.
+template <typename Kernel>
+inline int resident_blocks(Kernel kernel, int threads, int limit) {
+  static const int found = [&] {
+    int device = 0, processors = 1, each = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, 0);
+    return processors * (each > 0 ? each : 1);
+  }();
+  return found < limit ? found : limit;
 }
 
 }  // namespace dev

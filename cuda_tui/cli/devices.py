@@ -7,12 +7,11 @@ import msgspec
 
 from cuda_tui.errors import InfrastructureError, UsageError
 from cuda_tui.evaluation.build.interpreter import Interpreter, cuda_devices, inspect
-from cuda_tui.evaluation.build.target import own_target, spelled
+from cuda_tui.evaluation.build.target import attached_target, own_target, spelled
 from cuda_tui.evaluation.build.toolchain import Finding, driver_problem, find_toolkit
 from cuda_tui.gpu import GpuPlace, device_number, gpu_index, visible_gpus
 from cuda_tui.nvml import Nvml
 from cuda_tui.records import Record
-from cuda_tui.words import counted
 from cuda_tui.workspace.workspace import Workspace
 
 NODES = (Path("/dev/nvidiactl"), Path("/dev/nvidia0"), Path("/dev/dxg"))  # the last one is WSL's
@@ -79,6 +78,16 @@ def default_device(host: Host, *, nvml: Nvml | None = None) -> Choice:
     return Choice(device="cuda")
 
 
+def named_devices(choice: Choice, host: Host, *, nvml: Nvml | None = None) -> tuple[Choice, dict[str, str], str]:
+    """The choice, every device with its name, and the own target of the GPU that is chosen; "" for the CPU.
+
+    Raises UsageError where the choice is a GPU that is not there.
+    """
+    nvml = nvml or Nvml.open()
+    names = {place.device: place.name or "" for place in visible_gpus(host.env, nvml=nvml)} | {"cpu": ""}
+    return choice, names, attached_target(choice.device, host.env, nvml=nvml) or ""
+
+
 def _unusable(host: Host, nvml: Nvml, place: GpuPlace) -> tuple[str, str]:
     """Why the GPU cannot be worked on, and what would help; empty where it can."""
     interpreter = host.interpreter()
@@ -88,7 +97,11 @@ def _unusable(host: Host, nvml: Nvml, place: GpuPlace) -> tuple[str, str]:
     if old:
         return old, f"Install a driver for CUDA {interpreter.torch_cuda}, or an older torch."
     toolkit = find_toolkit(host.env)
-    return (toolkit.found, f"{toolkit.remedy}.".capitalize()) if isinstance(toolkit, Finding) else ("", "")
+    return (toolkit.found, _sentence(toolkit.remedy)) if isinstance(toolkit, Finding) else ("", "")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _no_cuda_in_torch(interpreter: Interpreter) -> str:
@@ -137,10 +150,8 @@ def _company(place: GpuPlace, nvml: Nvml) -> tuple[str, ...]:
         )
     tenants = nvml.processes(place.index)
     if tenants:
-        notes.append(
-            f"{counted(len(tenants), 'other process', 'other processes')} on {place.device} already: measured all the "
-            "same, and told with each figure"
-        )
+        words = "1 other process uses" if len(tenants) == 1 else f"{len(tenants)} other processes use"
+        notes.append(f"{words} {place.device} already: measured all the same, and told with each figure")
     return tuple(notes)
 
 
@@ -170,7 +181,7 @@ def require_toolkit(found: Found, host: Host) -> None:
     """Raises InfrastructureError where CUDA is asked for and there is no nvcc: there is nothing to build with."""
     toolkit = find_toolkit(host.env) if found.device != "cpu" else None
     if isinstance(toolkit, Finding):
-        hint = f"{toolkit.remedy[:1].upper()}{toolkit.remedy[1:]}. --device cpu works without."
+        hint = f"{_sentence(toolkit.remedy)} --device cpu works without."
         raise InfrastructureError(f"CUDA cannot be built here: {toolkit.found}.", hint=hint)
 
 

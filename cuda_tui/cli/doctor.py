@@ -10,12 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from cuda_tui import gpu
+from cuda_tui.cli.devices import Host
+from cuda_tui.cli.doctor_cuda import check_counters, check_device, check_gpus, check_toolkit
 from cuda_tui.cli.surroundings import Folders
 from cuda_tui.errors import UsageError
 from cuda_tui.evaluation.build import toolchain
 from cuda_tui.evaluation.build.interpreter import Interpreter, choose_python, inspect
-from cuda_tui.evaluation.build.toolchain import Finding, State, Toolkit
+from cuda_tui.evaluation.build.toolchain import Finding, State
+from cuda_tui.nvml import Nvml
 from cuda_tui.sandbox import rung
 from cuda_tui.sandbox.access import environment
 from cuda_tui.secrets import KEYS_FILE, known_providers
@@ -23,12 +25,12 @@ from cuda_tui.secrets import KEYS_FILE, known_providers
 SIGNS = {"ok": "ok", "warning": "note", "missing": "MISSING"}
 
 
-def run(json: bool, python: str | None) -> int:
+def run(json: bool, python: str | None, device: str | None = None) -> int:
     """Print the findings, as lines or as one JSON list. Returns 0, or 2 where something needed is missing."""
     chosen = choose_python(python, os.environ, own=sys.executable)
     env = environment(os.environ, python=chosen)
     folders = Folders.of_user()
-    findings = examine(chosen, env=env, cache_folder=folders.cache)
+    findings = examine(chosen, env=env, cache_folder=folders.cache, device=device)
     findings.append(check_keys(os.environ, keys_file=folders.config / KEYS_FILE))
     if json:
         print(msgspec.json.format(msgspec.json.encode(findings)).decode())
@@ -40,15 +42,24 @@ def run(json: bool, python: str | None) -> int:
     return 2 if any(item.state == "missing" for item in findings) else 0
 
 
-def examine(python: str, *, env: Mapping[str, str], cache_folder: Path | None) -> list[Finding]:
-    """What the machine has, in the order in which a person would mend it."""
-    nvml = gpu.Nvml.open()
+def examine(
+    python: str,
+    *,
+    env: Mapping[str, str],
+    cache_folder: Path | None,
+    device: str | None = None,
+    nvml: Nvml | None = None,
+) -> list[Finding]:
+    """What the machine has, in the order in which a person would mend it. `device` is the one set, if any."""
+    nvml = nvml or Nvml.open()
     findings, interpreter = _interpreter(python, env)
     findings.append(toolchain.check_cxx(env))
     findings.append(check_ninja(env, python))
-    findings += _cuda(env, interpreter, nvml, cache_folder)
-    findings += _gpus(nvml)
-    findings += [_ncu(env, nvml), _sandbox(), _git()]
+    findings += check_toolkit(env, interpreter, nvml, cache_folder)
+    findings += check_gpus(env, nvml)
+    if interpreter is not None:
+        findings.append(check_device(device, Host(python=python, env=dict(env)), nvml))
+    findings += [check_counters(env, nvml), _sandbox(), _git()]
     return findings
 
 
@@ -87,68 +98,6 @@ def check_ninja(env: Mapping[str, str], python: str) -> Finding:
     if found is None:
         return Finding(name="ninja", state="missing", found="not found", remedy=f"{python} -m pip install ninja")
     return Finding(name="ninja", state="ok", found=found)
-
-
-def _cuda(
-    env: Mapping[str, str], interpreter: Interpreter | None, nvml: gpu.Nvml, cache_folder: Path | None
-) -> list[Finding]:
-    """Toolkit, versions and the compiler pair. Without a GPU, a missing toolkit is only a note."""
-    found = toolchain.find_toolkit(env)
-    toolkit = found if isinstance(found, Toolkit) else None
-    driver_cuda = nvml.read(0).driver_cuda if nvml.count else None
-    torch_cuda = interpreter.torch_cuda if interpreter else None
-    findings = [toolchain.check_cuda_versions(toolkit, torch_cuda=torch_cuda, driver_cuda=driver_cuda)]
-    if isinstance(found, Finding):
-        needed = nvml.count > 0 or "CUDA_HOME" in found.found
-        state: State = "missing" if needed else "warning"
-        return [Finding(name=found.name, state=state, found=found.found, remedy=found.remedy), *findings]
-    about = f"{found.root}, nvcc {found.version} ({found.why})"
-    headers = Path(found.root, "include", "cuda_runtime.h").exists()
-    remedy = "" if headers else "set CUDA_HOME to a toolkit with include/cuda_runtime.h"
-    findings.insert(0, Finding(name="CUDA toolkit", state="ok" if headers else "missing", found=about, remedy=remedy))
-    # A toolkit that cannot be used with this torch is not tried: the remedy comes first.
-    if headers and findings[-1].state != "missing":
-        findings.append(toolchain.check_pair(found, env=env, cache_folder=cache_folder))
-    return findings
-
-
-def _gpus(nvml: gpu.Nvml) -> list[Finding]:
-    if nvml.count == 0:
-        found = nvml.reason or "no NVIDIA GPU"
-        return [Finding(name="GPU", state="warning", found=found, remedy="CPU tasks run; CUDA compiles and cannot run")]
-    findings = []
-    for index in range(nvml.count):
-        reading = nvml.read(index)
-        capability = ".".join(map(str, reading.capability)) if reading.capability else "unknown"
-        memory = f"{reading.memory_total_bytes / 2**30:.0f} GiB" if reading.memory_total_bytes else "memory unknown"
-        about = f"{reading.name or 'unnamed'}, compute {capability}, {memory}, driver {reading.driver or 'unknown'}"
-        findings.append(Finding(name=f"GPU {index}", state="ok", found=about))
-        if reading.missing:
-            lacking = "; ".join(f"{name}: {reason}" for name, reason in reading.missing.items())
-            findings.append(Finding(name=f"NVML {index}", state="warning", found=f"does not say {lacking}"))
-        else:
-            findings.append(Finding(name=f"NVML {index}", state="ok", found="clocks, power, temperature, throttling"))
-    return findings
-
-
-def _ncu(env: Mapping[str, str], nvml: gpu.Nvml) -> Finding:
-    """Whether Nsight Compute may read the GPU's counters."""
-    program = shutil.which("ncu", path=env.get("PATH"))
-    if nvml.count == 0:
-        return Finding(name="ncu", state="warning", found=f"{program or 'not found'}; no GPU to profile")
-    if program is None:
-        remedy = "optional: install Nsight Compute for counters of single kernels"
-        return Finding(name="ncu", state="warning", found="not found", remedy=remedy)
-    try:
-        limits = Path("/proc/driver/nvidia/params").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        limits = ""
-    if "RmProfilingAdminOnly: 1" in limits and os.geteuid() != 0:
-        remedy = (
-            "as root: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reload the driver"
-        )
-        return Finding(name="ncu", state="warning", found=f"{program}; counters are for root only", remedy=remedy)
-    return Finding(name="ncu", state="ok", found=program)
 
 
 def _sandbox() -> Finding:

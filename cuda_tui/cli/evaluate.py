@@ -1,9 +1,10 @@
 """`cuda-tui eval WORKSPACE`: the evaluation alone, for any other agent or script."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
+from cuda_tui.cli.devices import Host, look, on_device
+from cuda_tui.cli.printing import gpu_lines
 from cuda_tui.evaluation.pipeline import Evaluator, StopAfter
 from cuda_tui.evaluation.progress import Line, Progress, SliceDone, StageBegan, StageDone, TrialDone
 from cuda_tui.evaluation.report import BuildReport, KernelResources, Measured, Report, Verdict
@@ -18,16 +19,22 @@ EXIT = {Verdict.PASSED: 0, Verdict.REJECTED: 4, Verdict.UNVERIFIED: 5}
 def run(
     workspace: Path,
     *,
-    python: str,
-    environment: Mapping[str, str],
+    host: Host,
     cache: Path,
     as_json: bool,
+    device: str | None = None,
     stop_after: StopAfter = "measure",
 ) -> int:
-    """Evaluate and print: lines for a person, or the report as one JSON object. Returns the exit code."""
+    """Evaluate and print: lines for a person, or the report as one JSON object. Returns the exit code.
+
+    `device` is another GPU than the task's. Raises UsageError where it is not there.
+    """
+    opened = on_device(Workspace.open(workspace), device)
+    for note in look(opened.task.device, host).notes:
+        print(f"note: {note}", file=sys.stderr)
     evaluator = Evaluator(
-        Workspace.open(workspace),
-        interpreter=Interpreter.at(python, environment=environment, rung=detect(), cache=cache),
+        opened,
+        interpreter=Interpreter.at(host.python, environment=host.env, rung=detect(), cache=cache),
         on_progress=_ignore if as_json else _print,
     )
     try:
@@ -69,7 +76,7 @@ def lines(report: Report) -> list[str]:
         for timing in (measured.candidate, *measured.baselines):
             note = f"  ({timing.note})" if timing.note else ""
             rows.append(
-                f"  {timing.name:<10} {timing.median_us:>12,.1f} µs  ±{timing.spread:.1%}  "
+                f"  {timing.name:<22} {timing.median_us:>12,.1f} µs  ±{timing.spread:.1%}  "
                 f"n={len(timing.process_medians_us)} processes, {timing.calls} calls{note}"
             )
         for ratio in measured.ratios:
@@ -79,6 +86,7 @@ def lines(report: Report) -> list[str]:
         rows += [f"  {state.name}: not available, {state.reason}" for state in measured.unavailable]
         rows += [f"  {timing.name} with {timing.note}: {timing.median_us:,.1f} µs" for timing in measured.all_threads]
         rows.append(f"  {measured.method}; {measured.device}")
+        rows += [f"  {line}" for line in gpu_lines(measured)]
     rows += [f"  flag {flag.code}: {flag.message}" for flag in report.flags]
     milestone = "" if report.verdict is Verdict.UNVERIFIED else f"milestone {report.milestone}; "
     rows.append(f"{milestone}sandbox {report.sandbox}")

@@ -77,9 +77,9 @@ class _Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        import importlib.metadata
+        from cuda_tui.workspace.data import version
 
-        parser.exit(0, f"cuda-tui {importlib.metadata.version('cuda-tui')}\n")
+        parser.exit(0, f"cuda-tui {version()}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="look at interpreter, compilers, GPU, sandbox and keys")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.add_argument("--python", metavar="EXE", help="the interpreter that runs the model")
+    doctor.add_argument("--device", metavar="D", help="the device to look at: cuda, cuda:1 or cpu")
     doctor.set_defaults(run=_doctor)
     return parser
 
@@ -111,8 +112,8 @@ def _add_optimize(commands: Any) -> None:
     optimize = commands.add_parser("optimize", help="make a model faster")
     optimize.add_argument("target", metavar="FILE[:Class]", help="a Python file with the model, or a workspace folder")
     optimize.add_argument("--inputs", metavar="F", help="function in FILE that returns example inputs")
-    optimize.add_argument("--device", metavar="D", help="cpu (default), cuda or cuda:N; CUDA is compiled, not run")
-    optimize.add_argument("--arch", metavar="A", help="CUDA targets, as sm_80,sm_90a; the attached GPU's if left out")
+    optimize.add_argument("--device", metavar="D", help="cuda, cuda:1 or cpu; a GPU that can be used if left out")
+    optimize.add_argument("--arch", metavar="A", help="CUDA targets, as sm_80,sm_90a; the GPU's own if left out")
     optimize.add_argument("--workspace", metavar="DIR", help="new or empty folder for the workspace")
     _add_session_flags(optimize)
     optimize.set_defaults(run=_optimize)
@@ -141,6 +142,7 @@ def _add_eval(commands: Any) -> None:
     evaluate = commands.add_parser("eval", help="verify and measure a workspace, without an agent")
     evaluate.add_argument("workspace", metavar="WORKSPACE", help="the folder with task.toml")
     evaluate.add_argument("--json", action="store_true", help="print the report as JSON")
+    evaluate.add_argument("--device", metavar="D", help="another GPU than the task's, as cuda:1")
     evaluate.add_argument("--python", metavar="EXE", help="the interpreter that runs the model")
     evaluate.set_defaults(run=_eval)
 
@@ -201,10 +203,10 @@ def _eval(arguments: argparse.Namespace) -> int:
     around = _around(arguments)
     return run(
         Path(arguments.workspace),
-        python=around.python,
-        environment=around.worker_environment,
+        host=around.host,
         cache=around.folders.cache,
         as_json=arguments.json,
+        device=arguments.device,
     )
 
 
@@ -224,7 +226,8 @@ def _sessions(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from cuda_tui.cli.doctor import run
 
-    return run(json=arguments.json, python=arguments.python)
+    settings = _around(arguments).settings
+    return run(json=arguments.json, python=settings.python, device=settings.device)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from cuda_tui.agent.runner import OpenSession, ResumeSession
 from cuda_tui.cli.surroundings import Surroundings
 from cuda_tui.config import PROVIDERS
-from cuda_tui.errors import UsageError
+from cuda_tui.errors import CudaTuiError, UsageError
 from cuda_tui.session.listing import list_sessions
 from cuda_tui.tui.app import Options, Start, run_app
+from cuda_tui.tui.screens.start import Offer
 
 
 def require_terminal(*, instead: str) -> None:
@@ -39,12 +40,24 @@ def show(
         resume_session=resume_session,
         sessions=lambda: list_sessions(folders.sessions),
         models=(around.settings.model, *(name for name in ("autopilot", *_named()) if name != around.settings.model)),
+        offer=lambda: offer(around),
         editor=environ.get("VISUAL") or environ.get("EDITOR") or "vi",
         utf8=speaks_utf8(environ),
         theme=around.settings.theme or Options.theme,
     )
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     return run_app(options, start=start, log=folders.log)
+
+
+def offer(around: Surroundings) -> Offer:
+    """What the start screen offers to work on. Never raises: what cannot be looked at is a note."""
+    from cuda_tui.cli.devices import named_devices
+
+    try:
+        choice, devices, target = named_devices(around.choice, around.host)
+    except CudaTuiError as error:
+        return Offer(default="cpu", devices={"cpu": ""}, note=error.message)
+    return Offer(default=choice.device, devices=devices, target=target, note=choice.reason)
 
 
 def _named() -> tuple[str, ...]:

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
 from cuda_tui.config import PROJECT_FILE, USER_FILE, Settings, load_settings
 from cuda_tui.secrets import KEYS_FILE, Found, Masker, find_key, secret_values
+
+if TYPE_CHECKING:
+    from cuda_tui.cli.devices import Choice, Host
 
 APP = "cuda-tui"
 
@@ -91,10 +94,19 @@ class Surroundings:
 
         return environment(self.environ, python=self.python)
 
-    @property
-    def device(self) -> str:
-        """The device asked for, else the CPU: for a GPU this version compiles, and does not verify or measure."""
-        return self.settings.device or "cpu"
+    @cached_property
+    def host(self) -> "Host":
+        """Where to look for devices."""
+        from cuda_tui.cli.devices import Host
+
+        return Host(python=self.python, env=self.worker_environment)
+
+    @cached_property
+    def choice(self) -> "Choice":
+        """The device asked for, else a GPU that can be worked on, else the CPU. Takes up to half a second."""
+        from cuda_tui.cli.devices import Choice, default_device
+
+        return Choice(device=self.settings.device) if self.settings.device else default_device(self.host)
 
     def key(self, variable: str) -> Found | None:
         """A provider's key, if there is one."""

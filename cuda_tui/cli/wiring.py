@@ -1,10 +1,8 @@
 """From settings to a running session: the one place that knows providers, tools, workspace and evaluator."""
 
 import asyncio
-import importlib.metadata
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,25 +13,35 @@ from cuda_tui.agent.prompt import system_prompt
 from cuda_tui.agent.protocols import Budgets, Provider, Tool
 from cuda_tui.agent.runner import Opening, SessionRunner
 from cuda_tui.agent.skills import find_skills
+from cuda_tui.cli import devices
+from cuda_tui.cli.devices import Found
 from cuda_tui.cli.models import provider_for
+from cuda_tui.cli.sampling import machine_sampler
 from cuda_tui.cli.surroundings import Surroundings
 from cuda_tui.config import checked
 from cuda_tui.errors import CudaTuiError, InfrastructureError, UsageError, WorkspaceError
-from cuda_tui.evaluation.build.target import spelled
 from cuda_tui.evaluation.build.toolchain import find_cxx
 from cuda_tui.evaluation.intake import Wanted, open_target
 from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.evaluation.runtime import Interpreter
-from cuda_tui.events import Approval, MachineSampled, ProblemMet, SessionResumed, SessionStarted, SettingsChanged
-from cuda_tui.gpu import Machine, Nvml
+from cuda_tui.events import Approval, ProblemMet, SessionResumed, SessionStarted, SettingsChanged
 from cuda_tui.sandbox.rung import Rung, detect
 from cuda_tui.session.listing import find_session
 from cuda_tui.session.store import Session, new_session_id
-from cuda_tui.tools.evaluation import BuildTool, EvaluatorThread, MeasureTool, ProfileTool, TraceTool, VerifyTool
+from cuda_tui.tools.evaluation import (
+    BuildTool,
+    EvaluatorThread,
+    MeasureTool,
+    ProfileTool,
+    SanitizeTool,
+    SassTool,
+    TraceTool,
+    VerifyTool,
+)
 from cuda_tui.tools.files import EditTool, ListTool, ReadTool, SearchTool, WriteTool
 from cuda_tui.tools.shell import ShellTool
 from cuda_tui.tools.steering import FinishTool, NoteTool, RestoreTool
-from cuda_tui.workspace.data import data_folder
+from cuda_tui.workspace.data import data_folder, version
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
 
@@ -54,16 +62,18 @@ class Wiring:
         _check_auto(approval, rung)
         provider = provider_for(around, around.settings.model)
         _require_compiler(around)
+        found = await asyncio.to_thread(_device_for, around)
         interpreter = _interpreter(around, rung)
         try:
-            workspace = await asyncio.to_thread(_open_workspace, around, opening, interpreter)
+            workspace = await asyncio.to_thread(_open_workspace, around, opening, interpreter, found)
+            found = await asyncio.to_thread(_device_of, workspace, around, found)
         except BaseException:
             await asyncio.to_thread(interpreter.close)
             raise
         evaluator = EvaluatorThread(lambda: Evaluator(workspace, interpreter=interpreter))
         try:
             await asyncio.to_thread(_require_intact, workspace)
-            await _examine(evaluator, workspace)
+            await _examine(evaluator, found)
             session = Session.create(
                 around.folders.sessions,
                 SessionStarted(
@@ -83,6 +93,8 @@ class Wiring:
             await asyncio.to_thread(evaluator.close)
             await asyncio.to_thread(_discard_made_for, opening, workspace)
             raise
+        for note in _device_notes(around, found):
+            session.append(note)
         runner = _runner(
             around, session=session, workspace=workspace, evaluator=evaluator, provider=provider, rung=rung
         )
@@ -136,11 +148,6 @@ class Wiring:
         return self._around.with_settings(settings)
 
 
-def version() -> str:
-    """Of the installed package."""
-    return importlib.metadata.version("cuda-tui")
-
-
 def opening_text(task: Task) -> str:
     """What the session begins with."""
     source = f" (from {task.source})" if task.source else ""
@@ -152,18 +159,37 @@ def _interpreter(around: Surroundings, rung: Rung) -> Interpreter:
     return Interpreter.at(around.python, environment=around.worker_environment, rung=rung, cache=around.folders.cache)
 
 
-def _open_workspace(around: Surroundings, opening: Opening, interpreter: Interpreter) -> Workspace:
-    return open_target(
+def _device_for(around: Surroundings) -> Found:
+    """The device of a new task: the one named or the default. Raises UsageError where it cannot be used."""
+    found = devices.look(around.choice.device, around.host)
+    devices.require_toolkit(found, around.host)
+    return found
+
+
+def _device_of(workspace: Workspace, around: Surroundings, found: Found) -> Found:
+    """The device of the workspace, which may be an earlier one and for another device than a new task."""
+    device = workspace.task.device
+    return found if device == found.device else devices.look(device, around.host)
+
+
+def _device_notes(around: Surroundings, found: Found) -> list[ProblemMet]:
+    """What a person should know of the device before they read any figure."""
+    notes = [ProblemMet(message=text) for text in found.notes]
+    if found.device == "cpu" and around.choice.reason:
+        notes.append(ProblemMet(message=around.choice.reason, hint=around.choice.hint))
+    return notes
+
+
+def _open_workspace(around: Surroundings, opening: Opening, interpreter: Interpreter, found: Found) -> Workspace:
+    architectures = devices.targets(opening.architectures, found, around.worker_environment)
+    workspace = open_target(
         opening.target,
         interpreter=interpreter,
-        wanted=Wanted(
-            inputs=opening.inputs,
-            device=around.device,
-            architectures=_architectures(opening.architectures, around.device),
-        ),
+        wanted=Wanted(inputs=opening.inputs, device=found.device, architectures=architectures),
         workspace=Path(opening.workspace).expanduser().absolute() if opening.workspace else None,
         workspaces=around.folders.workspaces,
     )
+    return devices.on_device(workspace, opening.device)
 
 
 def _require_compiler(around: Surroundings) -> None:
@@ -189,21 +215,9 @@ def _discard_made_for(opening: Opening, workspace: Workspace) -> None:
         shutil.rmtree(workspace.root, ignore_errors=True)
 
 
-def _architectures(named: str | None, device: str) -> tuple[str, ...]:
-    """CUDA targets as the person named them. Raises UsageError where none is named and no device is there to tell."""
-    if named:
-        return spelled(named)
-    if device.startswith("cuda") and not Nvml.open().count:
-        raise UsageError(
-            "There is no GPU here, and no CUDA target is named.",
-            hint="Name what the code is for with --arch, as in --arch sm_90a: it is then compiled, and not run.",
-        )
-    return ()
-
-
-async def _examine(evaluator: EvaluatorThread, workspace: Workspace) -> None:
+async def _examine(evaluator: EvaluatorThread, found: Found) -> None:
     """A reference that cannot serve is said before anything else happens; then the baselines warm up."""
-    if not workspace.task.device.startswith("cuda") or Nvml.open().count:
+    if found.runs:
         await evaluator.call(lambda found: found.check_reference(), emit=lambda _: None, cancel=asyncio.Event())
         await evaluator.call(lambda found: found.warm_up(), emit=lambda _: None, cancel=asyncio.Event())
 
@@ -235,7 +249,7 @@ def _runner(
             wall_s=settings.minutes * 60 if settings.minutes is not None else None,
         ),
         mask=around.mask,
-        sample=_sampler(workspace.task.device),
+        sample=machine_sampler(workspace.task.device, around.worker_environment),
     )
     runner = SessionRunner(loop, provider=lambda name: provider_for(around, name), auto_refused=auto_refusal(rung))
     runner.on_close(evaluator.close)
@@ -259,6 +273,8 @@ def tools_for(around: Surroundings, workspace: Workspace, evaluator: EvaluatorTh
         VerifyTool(evaluator),
         MeasureTool(evaluator),
         ProfileTool(evaluator),
+        SanitizeTool(evaluator),
+        SassTool(evaluator),
         NoteTool(workspace=workspace),
         RestoreTool(workspace=workspace),
         FinishTool(),
@@ -276,28 +292,6 @@ def _check_auto(approval: Approval, rung: Rung) -> None:
     refusal = auto_refusal(rung)
     if approval is Approval.AUTO and refusal:
         raise UsageError(f"--approve auto is refused: {refusal}", hint="`cuda-tui doctor` says what would help")
-
-
-def _sampler(device: str) -> Callable[[], MachineSampled]:
-    index = int(device.partition(":")[2] or 0) if device.startswith("cuda") else None
-    machine = Machine(gpu_index=index)
-
-    def sample() -> MachineSampled:
-        reading = machine.sample()
-        gpu = reading.gpu
-        return MachineSampled(
-            cpu_load=reading.cpu_load,
-            memory_used_bytes=reading.memory_used_bytes,
-            gpu_utilisation=gpu.utilisation if gpu else None,
-            gpu_memory_used_bytes=gpu.memory_used_bytes if gpu else None,
-            gpu_clock_mhz=gpu.clock_mhz if gpu else None,
-            gpu_power_w=gpu.power_w if gpu else None,
-            gpu_temperature_c=gpu.temperature_c if gpu else None,
-            throttle=gpu.throttle if gpu else None,
-            gpu_name=gpu.name if gpu else None,
-        )
-
-    return sample
 
 
 def _first(session: Session) -> SessionStarted:

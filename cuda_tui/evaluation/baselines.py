@@ -1,6 +1,7 @@
 """Eager and torch.compile, each in processes of its own that stay warm through the session."""
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,10 @@ class Baseline:
         """One request to process `number`, which may take as long as so many calls."""
         return self._workers[number].ask(operation, limit_s=self._limit_s(calls), cancel=cancel, **fields)
 
+    def join(self, other: "Baseline") -> None:
+        """Take over another one's processes."""
+        self._workers += other._workers
+
     def close(self) -> None:
         """End its processes."""
         for worker in self._workers:
@@ -126,6 +131,22 @@ class Baselines:
                 raise reference_fault(error, self._file) from None
             raise
         return Baseline(way, workers, self._reference.limit_s, note)
+
+    def enlarge(self, names: tuple[str, ...], count: int, *, cancel: threading.Event | None = None) -> None:
+        """Bring valid baselines to so many processes, side by side. Raises ReferenceFault."""
+        with self._lock, ThreadPoolExecutor(max_workers=count, thread_name_prefix="baseline") as pool:
+            for way in self._ways:
+                baseline = self._baselines.get(way.name)
+                if way.name not in names or baseline is None:
+                    continue
+                more = dataclasses.replace(way, processes=1)
+                loading = [
+                    pool.submit(self._load, more, cpu=None, cancel=cancel) for _ in range(count - baseline.processes)
+                ]
+                for loaded in loading:
+                    # One that does not load is one process fewer, and the interval is wider for it.
+                    with contextlib.suppress(WorkerFault, WorkerDied, WorkerTimedOut):
+                        baseline.join(loaded.result())
 
     def ready(self) -> list[Baseline]:
         """The valid ones, eager first."""

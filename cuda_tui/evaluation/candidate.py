@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from cuda_tui.evaluation import faults
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import BuildReport, Code
 from cuda_tui.evaluation.runtime import Runtime
@@ -20,7 +21,6 @@ from cuda_tui.records import Record
 from cuda_tui.workspace.workspace import Workspace
 
 LOAD_LIMIT_S = 120.0
-SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic fault", 11: "segmentation fault"}
 
 
 class Rejected(Exception):
@@ -130,7 +130,7 @@ class CandidateProcess:
         except WorkerTimedOut as late:
             raise Rejected(Code.HANG, f"{operation} did not end in {late.limit_s:.0f} s") from None
         except WorkerDied as died:
-            raise _ended(died.status, operation) from None
+            raise Rejected(*faults.of_end(died.status, operation)) from None
 
     def set_state(self, draw: Draw) -> None:
         """Load the draw's state. Raises Rejected where a parameter or buffer of the reference is missing."""
@@ -397,6 +397,8 @@ def _checked(answer: dict[str, Any], form: type[Record]) -> dict[str, Any]:
 
 def _rejected(fault: WorkerFault, operation: str) -> Rejected:
     error = fault.error
+    if known := faults.of_error(error, operation):
+        return Rejected(*known)
     if error.get("code") in Code.__members__:
         return Rejected(Code(error["code"]), error["message"])
     place = f" at {Path(error['file']).name}:{error['line']}" if error.get("file") else ""
@@ -404,11 +406,3 @@ def _rejected(fault: WorkerFault, operation: str) -> Rejected:
     if error["type"] == "ModuleNotFoundError" and "'model'" in first:
         return Rejected(Code.REFERENCE_USED, f"model_new imports the reference (model.py){place}")
     return Rejected(Code.RAISED, f"{operation}: {error['type']}: {first}{place}")
-
-
-def _ended(status: int | None, operation: str) -> Rejected:
-    if status is not None and -status in SIGNALS:
-        return Rejected(Code.MEM_FAULT, f"{SIGNALS[-status]} during {operation}")
-    if status == -9:
-        return Rejected(Code.RAISED, f"killed during {operation}: out of memory, most likely")
-    return Rejected(Code.FORGED_RESULT, f"the process ended itself with status {status} during {operation}")

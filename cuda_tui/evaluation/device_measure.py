@@ -3,11 +3,13 @@
 Four fresh candidate processes against warm baselines, all captured as chained single-call graphs over rotating inputs
 (worker/graphs.py). Everything is built first; one round is not recorded, four are; each candidate slice stands between
 slices of every baseline, and no process is measured alone. A ratio's interval is the bootstrap over the candidates of
-the mean log ratio. Where the model or the candidate cannot be captured, queued batches over seven candidates take the
-place, and are no verdict. Wall time as called is taken beside either. docs/measuring.md has the reasons.
+the mean log ratio. Where the model or the candidate cannot be captured, queued batches over seven processes a side
+take the place: weaker evidence, never certified. Wall time as called is taken beside either. docs/measuring.md has the
+reasons.
 """
 
 import contextlib
+import itertools
 import random
 import secrets
 import statistics
@@ -25,10 +27,11 @@ from cuda_tui.evaluation.machine import GpuWatch
 from cuda_tui.evaluation.progress import Emit, SliceDone
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import Measured, Timing
-from cuda_tui.evaluation.statistics import bootstrap_ratio, paired_ratio
+from cuda_tui.evaluation.statistics import bootstrap_ratio, welch_ratio
 
 PROCESSES, BATCH_PROCESSES = 4, 7
 ROUNDS, BATCH_ROUNDS, WALL_ROUNDS = 4, 6, 5
+BATCH_MARGIN = 0.05  # what the interval of the weaker method must clear
 SLICE_TRIES = 4
 SPREAD = 1.05  # p90 of a slice over its median; beyond, something disturbed it
 POWER_PAUSE_S = 0.2
@@ -133,6 +136,8 @@ def _field(
     draw, watch, emit, how = on
     changing = [bool(change) for change in reference.facts["changing"]]
     count = PROCESSES if how == "graph" else BATCH_PROCESSES
+    if how == "batch":
+        baselines.enlarge(("eager", "compile"), BATCH_PROCESSES, cancel=cancel)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(max_workers=count, thread_name_prefix="measure") as pool:
         contexts = [candidate.process(cancel=cancel) for _ in range(count)]
         entering = [pool.submit(context.__enter__) for context in contexts]
@@ -268,7 +273,8 @@ def _by_batches(field_: Field, baselines: Baselines, why: str) -> Measured:
     names = [name for name, processes in field_.baselines.items() if not _is_wall_only(baselines, name)]
     for round_number in range(-1, BATCH_ROUNDS):
         for process in field_.candidates:
-            for side in [*(field_.partner(name, process.number) for name in names), process]:
+            partners = [field_.baselines[name][process.number :][:1] for name in names]
+            for side in [*itertools.chain(*partners), process]:
                 seed = secrets.randbits(48)  # the candidate's is the last one
                 answer = side.ask("batch", seed=seed)
                 if round_number >= 0:
@@ -278,13 +284,16 @@ def _by_batches(field_: Field, baselines: Baselines, why: str) -> Measured:
                 checks.check_batch(field_, process, seed)
         field_.watch.sample()
     walls = _walls(field_)
-    ratios = tuple(paired_ratio(name, *_paired(field_, name)) for name in names)
+    ratios = tuple(
+        welch_ratio(name, _medians(field_.baselines[name]), _medians(field_.candidates), margin=BATCH_MARGIN)
+        for name in names
+    )
     return Measured(
         candidate=_timing(field_.candidates, 1),
         baselines=tuple(_timing(field_.baselines[name], 1, baselines.note(name)) for name in names),
         ratios=ratios,
         method=f"queued batches between events, {BATCH_PROCESSES} candidate processes, {BATCH_ROUNDS} interleaved "
-        "rounds, t interval (95%) over processes; no verdict",
+        f"rounds, Welch t interval (95%) over processes that must clear {BATCH_MARGIN:.0%}; not certified",
         device=field_.watch.name,
         unavailable=baselines.unavailable(),
         clock="events",
@@ -295,19 +304,8 @@ def _by_batches(field_: Field, baselines: Baselines, why: str) -> Measured:
     )
 
 
-def _paired(field_: Field, name: str) -> tuple[list[list[float]], list[list[float]]]:
-    """Slices of baseline and candidate, by candidate and round. A baseline's process serves several candidates."""
-    served: dict[int, int] = {}
-    ours, theirs = [], []
-    sharing = len(field_.baselines[name])
-    for process in field_.candidates:
-        partner = field_.partner(name, process.number)
-        turn = served.get(partner.number, 0)
-        served[partner.number] = turn + 1
-        turns = len(range(partner.number, len(field_.candidates), sharing))
-        ours.append(partner.slices_us[turn::turns])
-        theirs.append(process.slices_us)
-    return ours, theirs
+def _medians(processes: list[Process]) -> list[float]:
+    return [statistics.median(process.slices_us) for process in processes if process.slices_us]
 
 
 def _walls(field_: Field) -> tuple[Timing, ...]:

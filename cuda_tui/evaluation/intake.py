@@ -74,7 +74,7 @@ def open_target(
     facts = _inspect(path, root, interpreter, folder)
     class_name = choose_class(facts, target.class_name, path)
     inputs_name = choose_inputs(facts, wanted.inputs, path)
-    init = _choose_init(facts, class_name, path)
+    init = _choose_init(facts, class_name, path, inputs_name)
     alone = imports_alone(path, root)
     task = Task(
         name=f"{known_as(path)}:{class_name}",
@@ -204,9 +204,12 @@ def choose_inputs(facts: dict[str, Any], wanted: str | None, path: Path) -> str:
     )
 
 
-def _choose_init(facts: dict[str, Any], class_name: str, path: Path) -> str | None:
-    if "get_init_inputs" in [*facts["functions"], *facts["values"]]:
-        return "get_init_inputs"
+def _choose_init(facts: dict[str, Any], class_name: str, path: Path, inputs_name: str) -> str | None:
+    # `get_inputs_large` goes with `get_init_inputs_large` where there is one.
+    paired = "get_init_inputs" + inputs_name.removeprefix("get_inputs") if inputs_name.startswith("get_inputs") else ""
+    for name in (paired, "get_init_inputs"):
+        if name in [*facts["functions"], *facts["values"]]:
+            return name
     required = next(row["required"] for row in facts["classes"] if row["name"] == class_name)
     if required:
         raise UsageError(

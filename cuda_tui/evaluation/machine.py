@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuda_tui.evaluation.build.target import runs_on
 from cuda_tui.evaluation.report import GpuConditions
 from cuda_tui.gpu import processor_ticks
 from cuda_tui.nvml import GpuReading, Nvml
@@ -80,6 +81,11 @@ class Place:
             return cls(lease=f"gpu-{nvml.read(number).uuid or number}", index=number)
         # Without NVML a GPU can still be used; the driver's device files tell that it is there.
         return cls(lease=f"gpu-{number}", present=not nvml.count and any(Path("/dev").glob("nvidia[0-9]*")))
+
+    def cannot_run(self, target: str) -> str:
+        """Why no code built for a target ("sm_80,sm_90") runs on this GPU; empty where some does or nothing is known."""
+        capability = Nvml.open().read(self.index).capability if target and self.index is not None else None
+        return runs_on(target, capability) if capability else ""
 
 
 class GpuWatch:

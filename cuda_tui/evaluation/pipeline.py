@@ -1,6 +1,5 @@
 """policy → build → verify → measure → attribute; stops at the first failure."""
 
-import importlib.metadata
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from cuda_tui.errors import Cancelled, ReferenceFault
+from cuda_tui.errors import Cancelled
 from cuda_tui.evaluation import device_measure, policy, profiler
 from cuda_tui.evaluation import measure as measuring
 from cuda_tui.evaluation.bench import Bench
@@ -20,6 +19,9 @@ from cuda_tui.evaluation.build.plan import BuildOptions
 from cuda_tui.evaluation.candidate import Candidate, Rejected
 from cuda_tui.evaluation.findings import Findings, summary
 from cuda_tui.evaluation.machine import GpuWatch, Place
+from cuda_tui.evaluation.profile.sanitizer import Check, Checked
+from cuda_tui.evaluation.profile.sass import Disassembly
+from cuda_tui.evaluation.profile.tools import Building, ProfileTools
 from cuda_tui.evaluation.progress import Emit, Line
 from cuda_tui.evaluation.report import (
     BaselineState,
@@ -38,6 +40,7 @@ from cuda_tui.evaluation.stages import Stages
 from cuda_tui.evaluation.verify import verify
 from cuda_tui.gpu import lease
 from cuda_tui.words import counted
+from cuda_tui.workspace.data import version
 from cuda_tui.workspace.workspace import Workspace
 
 LEASE_WAIT_S = 900.0  # another measurement may take minutes, never a quarter of an hour
@@ -72,6 +75,8 @@ class Evaluator:
         self._bench = Bench(workspace, interpreter=interpreter, cancel=self._cancel)
         self._reference = self._bench.reference
         self._runtime = self._bench.runtime
+        building = Building(build=self._build_if_any, vectorisation=self._vectorisation)
+        self._tools = ProfileTools(workspace, self._runtime, self._reference, building, cancel=self._cancel)
         self._busy = threading.Lock()
         self._stages = Stages(on_progress)
 
@@ -109,25 +114,19 @@ class Evaluator:
                 return found.unverified(Code.CANCELLED, "cancelled", not_measured="cancelled")
 
     def profile(self, subject: Literal["reference", "candidate"]) -> Profile:
-        """Where time goes. Raises Rejected's sentence as ReferenceFault where the candidate does not run."""
+        """Where time goes. Raises ReferenceFault, also where the candidate does not run."""
+        with self._call(), self._leased():
+            return self._tools.profile(subject, present=self._place.present)
+
+    def sanitize(self, check: Check) -> Checked:
+        """One check of compute-sanitizer on the candidate. Raises ReferenceFault where it does not load."""
+        with self._call(), self._leased():
+            return self._tools.sanitize(check, present=self._place.present)
+
+    def sass(self, kernel: str, line: int | None) -> Disassembly:
+        """Machine code of the kernels whose name contains `kernel`; with an excerpt for one source line."""
         with self._call():
-            ceilings = self._reference.ask("profile", cancel=self._cancel)
-            if subject == "reference":
-                profile = profiler.to_profile(ceilings, subject=subject, device=self.task.device)
-                return self._with_roofline(profile)
-            build = self._build() if self._has_kernels() else None
-            candidate = Candidate(self.workspace, build, self._runtime, self._reference)
-            try:
-                found = self._profile_candidate(candidate)
-            except Rejected as rejected:
-                raise ReferenceFault(
-                    f"The candidate does not run: {rejected.reason}", hint="Verify it first."
-                ) from None
-            finally:
-                candidate.close()
-            found |= {"ceilings": ceilings["ceilings"]}
-            notes = self._vectorisation() if build is not None and self.task.device == "cpu" else ()
-            return profiler.to_profile(found, subject=subject, device=self.task.device, notes=notes)
+            return self._tools.sass(kernel=kernel, line=line)
 
     def cancel(self) -> None:
         """End the call under way. From any thread."""
@@ -155,6 +154,8 @@ class Evaluator:
                 return found.rejected(Code.BUILD, text, not_measured="not built")
         if message := "compiled; not run" if stop_after == "build" else self._not_run(found.build):
             return found.unverified(Code.COMPILED_ONLY, message, not_measured="not run")
+        if message := self._place.cannot_run(found.build.target if found.build and found.build.library else ""):
+            return found.rejected(Code.LAUNCH_ERROR, f"launch refused: {message}", not_measured="cannot be launched")
         with self._stages.stage("reference"):
             self._reference.start(self._cancel)
         candidate = Candidate(self.workspace, found.build, self._runtime, self._reference)
@@ -174,8 +175,9 @@ class Evaluator:
             return found.unverified(Code.DEGENERATE_TASK, text, not_measured="degenerate task")
         performance: Performance = NotMeasured(reason="not asked for")
         if stop_after == "measure":
-            performance = self._measure(candidate)
-            found.profile = self._attribute(candidate)
+            with self._naming_faults(candidate):
+                performance = self._measure(candidate)
+                found.profile = self._attribute(candidate, found.build)
             found.flags += self._share_flags(found.profile)
         candidate.check_unchanged()
         return found.passed(performance, self._receipt(candidate, found.build, seeds))
@@ -190,7 +192,12 @@ class Evaluator:
         """The seeds that were spent. Raises Rejected where an output is wrong."""
         with self._stages.stage("verify") as say:
             found.verify, failed, flags, seeds = verify(
-                candidate, self._reference, self._bench.pool, emit=self.on_progress, cancel=self._cancel
+                candidate,
+                self._reference,
+                self._bench.pool,
+                emit=self.on_progress,
+                cancel=self._cancel,
+                name_fault=self._tools.name_fault,
             )
             found.flags += flags
             tensors = counted(found.verify.tensors_compared, "tensor")
@@ -220,11 +227,19 @@ class Evaluator:
                 return msgspec.structs.replace(measured, unavailable=(*measured.unavailable, threads))
             return msgspec.structs.replace(measured, all_threads=threads)
 
-    def _attribute(self, candidate: Candidate) -> Profile:
+    @contextmanager
+    def _naming_faults(self, candidate: Candidate) -> Iterator[None]:
+        """A fault of a kernel inside is told with the kernel's name."""
+        try:
+            yield
+        except Rejected as rejected:
+            raise self._tools.name_timed_fault(candidate, rejected) from None
+
+    def _attribute(self, candidate: Candidate, build: BuildReport | None) -> Profile:
         with self._stages.stage("attribute") as say:
-            found = self._profile_candidate(candidate)
-            profile = profiler.to_profile(found, subject="candidate", device=self.task.device)
-            say(f"{profiler.authored_share(profile):.0%} of the time in the candidate's own operators")
+            profile = self._tools.attribute(candidate, build)
+            what = "kernels" if self._on_gpu else "operators"
+            say(f"{profiler.authored_share(profile):.0%} of the time in the candidate's own {what}")
             return profile
 
     def _share_flags(self, profile: Profile) -> tuple[Flag, ...]:
@@ -246,29 +261,25 @@ class Evaluator:
     def _say_waiting(self, text: str) -> None:
         self.on_progress(Line(source="measure", text=text))
 
-    def _profile_candidate(self, candidate: Candidate) -> dict[str, Any]:
-        draw = self._reference.draw(cancel=self._cancel)
-        try:
-            with candidate.process(cancel=self._cancel) as running:
-                running.set_state(draw)
-                return running.profile(draw)
-        finally:
-            self._reference.spend(draw)
-
     def _trace(self) -> dict[str, Any]:
         trace: dict[str, Any] = self._reference.ask("trace", cancel=self._cancel)["trace"]
         return trace
 
-    def _with_roofline(self, profile: Profile) -> Profile:
-        try:
-            return profiler.with_roofline(profile, self._trace())
-        except ReferenceFault as untraceable:
-            note = f"no roofline: {untraceable.message}"
-            return msgspec.structs.replace(profile, notes=(*profile.notes, note))
-
     def _vectorisation(self) -> tuple[str, ...]:
         """What the compiler says of each loop."""
         return vectorisation.report(self.workspace, builder=self._builder())
+
+    def _build_if_any(self) -> BuildReport | None:
+        return self._build() if self._has_kernels() else None
+
+    @contextmanager
+    def _leased(self) -> Iterator[None]:
+        """Profilers on a GPU would disturb whoever measures on it; on the CPU nothing is leased."""
+        if not self._on_gpu or not self._place.present:
+            yield
+            return
+        with lease(self._place.lease, wait_s=LEASE_WAIT_S, on_wait=self._say_waiting, cancel=self._cancel):
+            yield
 
     def _builder(self) -> Builder:
         return Builder(
@@ -296,7 +307,7 @@ class Evaluator:
             files=candidate.hashes,
             library_sha256=build.library_sha256 if build else None,
             seeds=seeds,
-            versions=self._runtime.zygote.versions | {"cuda-tui": importlib.metadata.version("cuda-tui")},
+            versions=self._runtime.zygote.versions | {"cuda-tui": version()},
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 

@@ -191,13 +191,14 @@ class Ratio(Record):
     value: float
     low: float  # 95% interval
     high: float
+    margin: float = 0.01  # what the interval must clear: identical code differs by up to 0.5%, by more where less exact
 
     @property
     def outcome(self) -> "Outcome":
-        """Faster or slower only when the interval clears 1% (MEASURING: identical code differs by up to 0.5%)."""
-        if self.low > 1.01:
+        """Faster or slower only when the interval clears the margin."""
+        if self.low > 1.0 + self.margin:
             return Outcome.FASTER
-        if self.high < 0.99:
+        if self.high < 1.0 - self.margin:
             return Outcome.SLOWER
         if self.low >= 0.99 and self.high <= 1.01:
             return Outcome.SAME

@@ -48,3 +48,22 @@ def bootstrap_ratio(baseline: str, pairs: Sequence[Sequence[tuple[float, float]]
     means = sorted(statistics.fmean(resample) for resample in itertools.product(logs, repeat=len(logs)))
     low, high = (means[int(share * (len(means) - 1))] for share in (0.025, 0.975))
     return Ratio(baseline=baseline, value=math.exp(statistics.fmean(logs)), low=math.exp(low), high=math.exp(high))
+
+
+def welch_ratio(baseline: str, baseline_us: Sequence[float], candidate_us: Sequence[float], *, margin: float) -> Ratio:
+    """Baseline time over candidate time from one median a process, the processes of both sides taken as they come.
+
+    Welch's t interval (95%) of the difference of mean logs: both sides' spread between processes counts, and a side of
+    few processes widens it. Needs two processes a side.
+    """
+    ours, theirs = ([math.log(value) for value in side] for side in (candidate_us, baseline_us))
+    parts = [statistics.variance(side) / len(side) for side in (ours, theirs)]
+    total = sum(parts)
+    half = 0.0
+    if total:
+        degrees = total**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (ours, theirs), strict=True))
+        half = t95(max(1, int(degrees))) * math.sqrt(total)
+    mean = statistics.fmean(theirs) - statistics.fmean(ours)
+    return Ratio(
+        baseline=baseline, value=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), margin=margin
+    )

@@ -3,6 +3,7 @@
 import secrets
 import threading
 import time
+from collections.abc import Callable
 
 from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, Rejected
 from cuda_tui.evaluation.progress import Emit, TrialDone
@@ -63,12 +64,18 @@ class DrawPool:
 
 
 def verify(
-    candidate: Candidate, reference: Reference, pool: DrawPool, *, emit: Emit, cancel: threading.Event | None
+    candidate: Candidate,
+    reference: Reference,
+    pool: DrawPool,
+    *,
+    emit: Emit,
+    cancel: threading.Event | None,
+    name_fault: Callable[[Candidate, Draw, Rejected], Rejected],
 ) -> tuple[VerifyReport, Trial | None, tuple[Flag, ...], tuple[int, ...]]:
     """Run all trials, stopping at the first that fails.
 
-    Returns the report, the failed trial if any, flags, and the seeds that were spent. Raises Rejected where the
-    candidate fails other than by a wrong result.
+    Returns the report, the failed trial if any, flags, and the seeds that were spent. `name_fault` adds where a fault
+    happened to what is said of it. Raises Rejected where the candidate fails other than on a trial.
     """
     began = time.monotonic()
     draws = pool.take(cancel)
@@ -82,7 +89,11 @@ def verify(
                     text = f'the trial "{plan.label}" was not made: the reference raises {refused}'
                     flags[f"SKIPPED {plan.label}"] = Flag(code="SKIPPED_TRIAL", message=text)
                     continue
-                trial = _one(running, reference, plan, draw, flags=flags, cancel=cancel)
+                try:
+                    trial = _one(running, reference, plan, draw, flags=flags, cancel=cancel)
+                except Rejected as rejected:
+                    found = name_fault(candidate, draw, rejected)
+                    trial = Trial(name=plan.label, checks=(), passed=False, code=found.code, reason=found.reason)
                 trials.append(trial)
                 emit(TrialDone(name=plan.label, passed=trial.passed, detail=trial.reason or _detail(trial)))
                 if not trial.passed:
@@ -122,10 +133,7 @@ def _one(
     cancel: threading.Event | None,
 ) -> Trial:
     running.set_state(draw)
-    try:
-        outputs, answer = running.run(draw)
-    except Rejected as rejected:
-        return Trial(name=plan.label, checks=(), passed=False, code=rejected.code, reason=rejected.reason)
+    outputs, answer = running.run(draw)
     for path, owner in answer["alias"].items():
         flags[f"ALIAS {path}"] = Flag(code="ALIAS", message=f"{path} shares memory with {owner}")
     return reference.compare(draw, outputs, answer, label=plan.label, cancel=cancel)

@@ -8,12 +8,14 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from cuda_tui.agent.protocols import Emit, Proposal
 from cuda_tui.errors import Cancelled
+from cuda_tui.evaluation.profile.sanitizer import CHECKS, Check, Checked
+from cuda_tui.evaluation.profile.sass import Disassembly
 from cuda_tui.evaluation.progress import Line, Progress, SliceDone, StageBegan, StageDone, TrialDone
 from cuda_tui.evaluation.report import BuildReport, Code, Profile, Report
 from cuda_tui.events import AnyEvent, LineLogged, SliceMeasured, StageEnded, StageStarted, TrialChecked
 from cuda_tui.messages import BuildDetails, Effect, ProfileDetails, ReportDetails, ToolResult, ToolSpec, TraceDetails
-from cuda_tui.tools.base import clipped, schema, spec, text
-from cuda_tui.tools.wording import build_text, profile_text, report_text, trace_text
+from cuda_tui.tools.base import clipped, integer, schema, spec, text
+from cuda_tui.tools.wording import build_text, checked_text, profile_text, report_text, sass_text, trace_text
 
 T = TypeVar("T")
 CANCEL_AGAIN_S = 0.1
@@ -35,6 +37,10 @@ class Evaluates(Protocol):
     def evaluate(self, *, stop_after: Literal["build", "verify", "measure"] = "measure") -> Report: ...
 
     def profile(self, subject: Literal["reference", "candidate"]) -> Profile: ...
+
+    def sanitize(self, check: Check) -> Checked: ...
+
+    def sass(self, kernel: str, line: int | None) -> Disassembly: ...
 
     def cancel(self) -> None: ...
 
@@ -193,7 +199,9 @@ class ProfileTool(_EvaluationTool):
     spec: ToolSpec = spec(
         "profile",
         Effect.READ,
-        "Where the time of one side goes: operators or kernels with their share, and how near the roofline they are.",
+        """Where the time of one side goes, and what to look at first. On a GPU: kernels by device time with launch
+        shape, occupancy and share of this device's measured roof, ncu's counters of the heaviest ones where the
+        machine permits them, idle times, launches. On the CPU: operators. Each row says what it is known from.""",
         schema({"subject": text("which side", enum=["reference", "candidate"])}),
     )
 
@@ -201,3 +209,43 @@ class ProfileTool(_EvaluationTool):
         subject = arguments["subject"]
         profile = await self._evaluator.call(lambda evaluator: evaluator.profile(subject), emit=emit, cancel=cancel)
         return ToolResult(content=clipped(profile_text(profile)), details=ProfileDetails(profile=profile))
+
+
+class SanitizeTool(_EvaluationTool):
+    """compute-sanitizer on the candidate."""
+
+    spec: ToolSpec = spec(
+        "sanitize",
+        Effect.READ,
+        """Run one call of the candidate under compute-sanitizer and report the first distinct errors with kernel,
+        line and thread. memcheck: accesses out of bounds or misaligned. racecheck: races in shared memory. initcheck:
+        reads of memory that nobody wrote. synccheck: barriers that not all threads reach. 10 to 100 times slower than
+        a call: use it after a fault, after results that change from run to run, and before finishing.""",
+        schema({"check": text("which check", enum=list(CHECKS))}),
+    )
+
+    async def run(self, arguments: dict[str, Any], *, emit: Emit, cancel: asyncio.Event) -> ToolResult:
+        check: Check = arguments["check"]
+        found = await self._evaluator.call(lambda evaluator: evaluator.sanitize(check), emit=emit, cancel=cancel)
+        return ToolResult(content=clipped(checked_text(found)))
+
+
+class SassTool(_EvaluationTool):
+    """The machine code of a kernel."""
+
+    spec: ToolSpec = spec(
+        "sass",
+        Effect.READ,
+        """Build, then show what the compiler made of a kernel: instructions by class and width (are global loads 16
+        bytes wide, is the tensor core used, does an array lie in local memory), the source lines with most
+        instructions, and the code of one line. Costs no GPU time.""",
+        schema(
+            {"kernel": text("part of the kernel's name; empty for all")},
+            {"line": integer("line of the source whose code to show; without it the one with most instructions")},
+        ),
+    )
+
+    async def run(self, arguments: dict[str, Any], *, emit: Emit, cancel: asyncio.Event) -> ToolResult:
+        kernel, line = arguments["kernel"], arguments.get("line")
+        found = await self._evaluator.call(lambda evaluator: evaluator.sass(kernel, line), emit=emit, cancel=cancel)
+        return ToolResult(content=clipped(sass_text(found)))

@@ -2,9 +2,16 @@
 
 from typing import Any
 
+from cuda_tui.evaluation.profile.names import shown
+from cuda_tui.evaluation.profile.reading import first_look
+from cuda_tui.evaluation.profile.sanitizer import Checked, Finding
+from cuda_tui.evaluation.profile.sass import Disassembly, Kernel
 from cuda_tui.evaluation.report import (
     BuildReport,
+    Ceiling,
+    Counters,
     KernelResources,
+    KernelRow,
     Measured,
     NotMeasured,
     OutputCheck,
@@ -14,10 +21,13 @@ from cuda_tui.evaluation.report import (
     Trial,
     VerifyReport,
 )
+from cuda_tui.words import counted
 
 FIRST_ERRORS = 5
 WORST_SHOWN = 3
 ROWS = 20
+GAPS = 3
+KERNELS = 3
 
 
 def build_text(build: BuildReport) -> str:
@@ -109,17 +119,119 @@ def ratio_text(ratio: Ratio) -> str:
 
 
 def profile_text(profile: Profile) -> str:
-    """A profile's table, the largest share first."""
-    rows = [f"{profile.subject}: {profile.total_us:.1f} us a call", f"{'share':>7}{'us':>11}{'calls':>7}  what"]
-    for row in sorted(profile.rows, key=lambda row: -row.share)[:ROWS]:
-        facts = [row.bound and f"{row.bound}-bound", f"{row.bytes_moved} B" if row.bytes_moved else ""]
-        facts += [f"{row.roofline_share:.0%} of roofline" if row.roofline_share is not None else "", row.evidence]
-        shown = ", ".join(filter(None, facts))
-        rows.append(f"{row.share:>7.1%}{row.total_us:>11.1f}{row.calls:>7}  {row.name} ({shown})")
-    peaks = []
+    """What to look at first, then a profile's table, the largest share first."""
+    rows = [first_look(profile), _profile_head(profile)]
+    if profile.rows:
+        rows.append(f"{'share':>7}{'us':>11}{'calls':>7}  what")
+    rows += [_profile_row(row) for row in sorted(profile.rows, key=lambda row: -row.share)[:ROWS]]
+    if profile.timeline is not None:
+        gaps = profile.timeline.gaps[:GAPS]
+        rows += [f"idle {gap.us:.1f} us between {shown(gap.after)} and {shown(gap.before)}" for gap in gaps]
+    return _lines(*rows, _ceilings(profile), *profile.notes)
+
+
+def _profile_head(profile: Profile) -> str:
+    line = profile.timeline
+    if line is None:
+        return f"{profile.subject}: {profile.total_us:.1f} us a call" if profile.total_us else f"{profile.subject}:"
+    return (
+        f"{profile.subject}: {line.busy_us:.1f} us a call on the GPU, {line.wall_us:.1f} us as called "
+        f"(GPU busy {line.busy_share:.0%}, {line.launches} launches, {line.copies} copies)"
+    )
+
+
+def _profile_row(row: KernelRow) -> str:
+    facts = ["authored" if row.authored else row.operator, row.bound and f"{row.bound}-bound"]
+    facts += [f"{row.bytes_moved / 1e6:.2f} MB" if row.bytes_moved else ""]
+    facts += [f"{row.roofline_share:.0%} of roofline" if row.roofline_share is not None else ""]
+    facts += [*_launch_facts(row), row.evidence]
+    what = f"{shown(row.name)} ({', '.join(filter(None, facts))})"
+    counters = _counters(row.counters) if row.counters is not None else ""
+    return _lines(f"{row.share:>7.1%}{row.total_us:>11.1f}{row.calls:>7}  {what}", counters)
+
+
+def _launch_facts(row: KernelRow) -> list[str]:
+    facts = [f"{row.grid} x {row.block} threads" if row.grid and row.block else ""]
+    facts.append(f"{row.registers} registers" if row.registers else "")
+    if (found := row.occupancy) is not None:
+        limit = f" by {found.limiter}" if found.limiter else ""
+        reached = f", {found.achieved:.0%} achieved" if found.achieved is not None else ""
+        waves = f", {found.waves:.1f} waves" if found.waves is not None else ""
+        facts.append(f"occupancy {found.theoretical:.0%}{limit}{reached}{waves}")
+    return facts
+
+
+def _counters(found: Counters) -> str:
+    """ncu's shares in the order in which to read them."""
+    shares = {
+        "memory": found.memory_share,
+        "compute": found.compute_share,
+        "DRAM": found.dram_share,
+        "L1 hit": found.l1_hit,
+        "L2 hit": found.l2_hit,
+    }
+    parts = [f"{name} {share:.0%}" for name, share in shares.items() if share is not None]
+    sectors = {"load": found.sectors_per_load, "store": found.sectors_per_store}
+    parts += [f"{value:.1f} sectors a {way}" for way, value in sectors.items() if value]
+    stalls = ", ".join(f"{stall.reason} {stall.share:.0%}" for stall in found.stalls)
+    return f"{'':27}ncu: {', '.join(parts)}" + (f"; stalls: {stalls}" if stalls else "")
+
+
+def _ceilings(profile: Profile) -> str:
+    if profile.ceilings:
+        parts = [_ceiling(item) for item in profile.ceilings]
+        return f"ceilings measured on this device: {', '.join(parts)}"
     if profile.peak_bandwidth_gbs and profile.peak_gflops:
-        peaks.append(f"peaks: {profile.peak_bandwidth_gbs:.0f} GB/s, {profile.peak_gflops:.0f} GFLOP/s")
-    return _lines(*rows, *peaks, *profile.notes)
+        return f"peaks: {profile.peak_bandwidth_gbs:.0f} GB/s, {profile.peak_gflops:.0f} GFLOP/s"
+    return ""
+
+
+def _ceiling(item: Ceiling) -> str:
+    if item.name == "copy":
+        return f"copy {item.value:.0f} GB/s"
+    return f"{item.name} {item.value / 1e3:.0f} TFLOP/s"
+
+
+def checked_text(found: Checked) -> str:
+    """A check of compute-sanitizer: the first distinct findings, or that there are none, or why it did not run."""
+    if not found.ran:
+        return f"{found.check} could not be done: {found.problem}"
+    if not found.findings:
+        return f"{found.check}: nothing found on one call (other inputs may still fail)"
+    rows = [f"{found.check}: {counted(found.errors, 'error')}, {len(found.findings)} distinct"]
+    rows += [_finding(item) for item in found.findings[:FIRST_ERRORS]]
+    more = len(found.findings) - FIRST_ERRORS
+    return _lines(*rows, f"[{more} more distinct]" if more > 0 else "")
+
+
+def _finding(item: Finding) -> str:
+    where = f"{item.kernel} at {item.place}" if item.kernel and item.place else item.kernel or item.place or "?"
+    times = f", {item.times} times" if item.times > 1 else ""
+    extra = "; ".join(filter(None, (item.thread, item.detail)))
+    return f"{where}: {item.kind}{times}" + (f" ({extra})" if extra else "")
+
+
+def sass_text(found: Disassembly) -> str:
+    """Machine code: counts by class, the lines with most instructions, and one line's excerpt."""
+    if found.problem:
+        names = f"kernels here: {', '.join(found.others[:ROWS])}" if found.others else ""
+        return _lines(found.problem, names)
+    rows = [line for kernel in found.kernels[:KERNELS] for line in _sass_kernel(kernel)]
+    left = [kernel.name for kernel in found.kernels[KERNELS:]] + list(found.others)
+    return _lines(*rows, f"not shown: {', '.join(left[:ROWS])}" if left else "")
+
+
+def _sass_kernel(kernel: Kernel) -> list[str]:
+    head = f"{kernel.name} [{kernel.architecture}]: {counted(kernel.instructions, 'instruction')}; "
+    rows = [head + _classes(kernel.classes)]
+    rows += [f"  {line.place}: {line.instructions}; {_classes(line.classes)}" for line in kernel.lines]
+    if not kernel.excerpt:
+        return [*rows, "no code comes from that line"] if not kernel.excerpt_of else rows
+    return [*rows, f"code of {kernel.excerpt_of}:", *(f"    {text}" for text in kernel.excerpt)]
+
+
+def _classes(classes: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in classes.items()) or "index arithmetic and moves only"
 
 
 def trace_text(trace: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ from cuda_tui.tui.screens.live import LiveScreen
 from cuda_tui.tui.screens.opening import OpeningScreen
 from cuda_tui.tui.screens.replay import ReplayScreen
 from cuda_tui.tui.screens.session import SessionScreen
-from cuda_tui.tui.screens.start import StartScreen
+from cuda_tui.tui.screens.start import Offer, StartScreen
 from cuda_tui.tui.terminal import AsciiFilter, owned_terminal
 from cuda_tui.tui.theme import CUDA_TUI
 
@@ -76,6 +76,7 @@ class Options:
     resume_session: ResumeSession | None = None
     sessions: Callable[[], tuple[Summary, ...]] = _no_sessions
     models: tuple[str, ...] = ("autopilot",)
+    offer: Callable[[], Offer] | None = None  # looks for devices; runs in a thread
     file: str = ""
     editor: str = "vi"
     utf8: bool = True
@@ -131,7 +132,9 @@ class CudaTui(App[int], inherit_bindings=False):
     def welcome(self, *, problem: str = "") -> None:
         """The start screen."""
         options = self.options
-        screen = StartScreen(options.sessions(), models=options.models, file=options.file, problem=problem)
+        screen = StartScreen(
+            options.sessions(), models=options.models, offer=options.offer, file=options.file, problem=problem
+        )
         self.push_screen(screen)
 
     def play(self, recording: Recording) -> None:

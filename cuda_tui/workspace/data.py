@@ -1,9 +1,20 @@
 """Where the folders live that travel with the product: `workspace_template`, `skills`, `examples`."""
 
+import importlib.metadata
 from pathlib import Path
 
 import cuda_tui
 from cuda_tui.errors import InfrastructureError
+
+SOURCE_TREE = "0+source"  # a clone on the path, not installed
+
+
+def version() -> str:
+    """Of the installed package."""
+    try:
+        return importlib.metadata.version("cuda-tui")
+    except importlib.metadata.PackageNotFoundError:
+        return SOURCE_TREE
 
 
 def data_folder(name: str) -> Path:

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 # CPU: the width of the alignment track in structure models (64, expanded 4x), where such blocks see many tokens.
 TOKENS, HIDDEN, INTERMEDIATE = 2048, 64, 256
 # GPU: one layer of an 8B language model.
-GPU_TOKENS, GPU_HIDDEN, GPU_INTERMEDIATE = 4096, 4096, 14336
+GPU_TOKENS, GPU_HIDDEN, GPU_INTERMEDIATE = 4096, 2048, 8192
 
 
 class RMSNorm(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 # CPU: one sequence of 256 tokens in a small language model (9 heads of 64).
 BATCH, HEADS, TOKENS, HEAD_DIM = 1, 9, 256, 64
 # GPU: two sequences of 2 048 tokens, 32 heads of 128.
-GPU_BATCH, GPU_HEADS, GPU_TOKENS, GPU_HEAD_DIM = 2, 32, 2048, 128
+GPU_BATCH, GPU_HEADS, GPU_TOKENS, GPU_HEAD_DIM = 2, 32, 1024, 128
 
 
 def rotate_half(x: torch.Tensor) -> torch.Tensor:

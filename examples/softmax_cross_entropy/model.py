@@ -6,7 +6,7 @@ from torch import nn
 # CPU: a short chunk of tokens over a vocabulary of 32 000.
 TOKENS, VOCABULARY = 64, 32_000
 # GPU: one micro-batch over a vocabulary of 256 000.
-GPU_TOKENS, GPU_VOCABULARY = 4096, 256_000
+GPU_TOKENS, GPU_VOCABULARY = 1024, 128_256
 
 IGNORED = -100
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cuda_tui.cli import evaluate
+from cuda_tui.cli.devices import Host
 from cuda_tui.evaluation.report import Code, Report, Verdict
 from cuda_tui.workspace.task import Task
 from cuda_tui.workspace.workspace import Workspace
@@ -35,8 +36,7 @@ def test_exit_code_says_the_verdict(
     as_json = code == 4
     found = evaluate.run(
         workspace.root,
-        python=sys.executable,
-        environment=dict(os.environ),
+        host=Host(python=sys.executable, env=dict(os.environ)),
         cache=tmp_path / "cache",
         as_json=as_json,
         stop_after="verify",

@@ -79,7 +79,7 @@ def chosen(folder: Path, text: str, class_name: str | None = None, inputs: str |
     facts = describe_file(import_file(str(path), "intake_sample", []))
     name = intake.choose_class(facts, class_name, path)
     intake.choose_inputs(facts, inputs, path)
-    intake._choose_init(facts, name, path)
+    intake._choose_init(facts, name, path, "get_inputs")
 
 
 WITH_ARGUMENTS = NET.replace(
@@ -195,3 +195,15 @@ def test_new_folders_are_numbered(tmp_path: Path) -> None:
     file(tmp_path / "net", "x")
     assert intake.new_folder(tmp_path, "net").name == "net-2"
     assert intake.new_folder(tmp_path, "a b/c").name == "a-b-c"
+
+
+def test_inputs_with_a_suffix_go_with_the_constructor_arguments_of_that_suffix(opened: Open, tmp_path: Path) -> None:
+    model = (
+        "class Net(torch.nn.Module):\n    def __init__(self, n):\n        super().__init__()\n        self.n = n\n\n"
+    )
+    model += "    def forward(self, x):\n        return x * self.n\n"
+    text = HEAD + model + INPUTS + "\n\ndef get_init_inputs():\n    return [1]\n"
+    text += INPUTS.replace("get_inputs", "get_inputs_large") + "\n\ndef get_init_inputs_large():\n    return [2]\n"
+    path = file(tmp_path, text)
+    assert opened(path, wanted=Wanted(inputs="get_inputs_large")).task.init == "get_init_inputs_large"
+    assert opened(path, wanted=Wanted(inputs="get_inputs")).task.init == "get_init_inputs"

@@ -109,6 +109,15 @@ def norms(ours: Any) -> Iterator[Comparison]:
         yield label + " offset", ours.norm(offset(total), weight, bias, 1e-5), eager(total, weight, bias), exact
 
 
+def moments(ours: Any) -> Iterator[Comparison]:
+    for shift, columns in itertools.product((0.0, 100.0), (1, 33, 100000)):
+        x = draw(9, columns, shift=shift)
+        for number, name in enumerate(("mean", "variance")):
+            exact = (x.double().mean(-1), x.double().var(-1, correction=0))[number]
+            eager = (x.mean(-1), x.var(-1, correction=0))[number]
+            yield f"{name} {columns} at {shift}", ours.moments(x)[:, number], eager, exact
+
+
 def pointwise(ours: Any) -> Iterator[Comparison]:
     for dtype, n in itertools.product(DTYPES, [0, 1, 7, 4096, (1 << 22) + 5]):
         gate, up = draw(n, dtype=dtype), draw(n, dtype=dtype)
@@ -146,9 +155,29 @@ def products(ours: Any) -> Iterator[Comparison]:
         yield f"gated_mlp {label}", found, eager, exact
 
 
+def tensor_cores(ours: Any) -> Iterator[Comparison]:
+    shapes = [(128, 256, 64), (256, 512, 1024), (1, 8, 8), (77, 264, 72), (1000, 1048, 520), (2048, 4096, 1024)]
+    for (m, n, k), name in itertools.product(shapes, ("mma_linear_gelu", "wgmma_linear_gelu")):
+        x, bias = draw(m, k, dtype=torch.bfloat16), draw(n, dtype=torch.bfloat16)
+        w = draw(n, k, dtype=torch.bfloat16) * k**-0.5
+        exact = functional.gelu(functional.linear(x.double(), w.double(), bias.double()))
+        found = getattr(ours, name)(x, w, bias)
+        yield f"{name} {m}x{n}x{k}", found, functional.gelu(functional.linear(x, w, bias)), exact
+
+
 CHECKS: dict[str, Callable[[Any], Iterator[Comparison]]] = {
     check.__name__: check
-    for check in (softmax_by_path, softmax_of_odd_values, cross_entropy, sums, norms, pointwise, products)
+    for check in (
+        softmax_by_path,
+        softmax_of_odd_values,
+        cross_entropy,
+        sums,
+        norms,
+        moments,
+        pointwise,
+        products,
+        tensor_cores,
+    )
 }
 
 

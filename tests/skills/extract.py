@@ -8,6 +8,7 @@ ROOT = Path(__file__).parents[2]
 SKILLS = sorted((ROOT / "skills").glob("*/SKILL.md"))
 TEMPLATE = ROOT / "workspace_template"
 VARIANTS = Path(__file__).parent / "variants"
+BINDINGS = Path(__file__).parent / "bindings"  # of kernels whose binding a skill leaves to its reader
 BLOCK = re.compile(r"^```(cpp|cuda|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NAMED = re.compile(r"(?://|#) (?:kernels/)?(\S+\.(?:cpp|cu|cuh|h|py))\n")
 SUFFIX = {"cpp": ".cpp", "cuda": ".cu", "python": ".py"}
@@ -45,6 +46,6 @@ def write_workspace(folder: Path, *, variants: bool) -> None:
     task.write_text(task.read_text().replace('device = "cpu" ', 'device = "cuda"'))
     for name, text in cuda_files().items():
         (folder / "kernels" / name).write_text(text)
-    if variants:
-        for path in VARIANTS.iterdir():
+    for source in (BINDINGS, *([VARIANTS] if variants else [])):
+        for path in source.iterdir():
             shutil.copy(path, folder / "kernels" / path.name)

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from cuda_tui.errors import Cancelled
+from cuda_tui.evaluation.profile.sanitizer import Check, Checked, Finding
+from cuda_tui.evaluation.profile.sass import Disassembly, select
 from cuda_tui.evaluation.progress import Line, Progress, SliceDone, StageBegan, StageDone, TrialDone
 from cuda_tui.evaluation.report import (
     BuildReport,
@@ -24,8 +26,18 @@ from cuda_tui.evaluation.report import (
 )
 from cuda_tui.events import AnyEvent, LineLogged, SliceMeasured, StageEnded, StageStarted, TrialChecked
 from cuda_tui.messages import BuildDetails, ProfileDetails, ReportDetails, TraceDetails
-from cuda_tui.tools.evaluation import BuildTool, EvaluatorThread, MeasureTool, ProfileTool, TraceTool, VerifyTool
+from cuda_tui.tools.evaluation import (
+    BuildTool,
+    EvaluatorThread,
+    MeasureTool,
+    ProfileTool,
+    SanitizeTool,
+    SassTool,
+    TraceTool,
+    VerifyTool,
+)
 from tests.agent.test_loop import report as passed_report
+from tests.evaluation.profile.test_sass import TEXT as SASS
 
 BAD = BuildReport(
     succeeded=False,
@@ -38,6 +50,8 @@ BAD = BuildReport(
         *(Diagnostic(file="kernels/a.cpp", severity="error", message=f"e{n}", line=n) for n in range(10)),
     ),
 )
+
+RACE = Finding(kind="race: write against read", kernel="sum", file="kernels/sum.cu", line=27, thread="thread (1,0,0)")
 
 
 class FakeEvaluator:
@@ -88,6 +102,12 @@ class FakeEvaluator:
 
     def profile(self, subject: Literal["reference", "candidate"]) -> Profile:
         return Profile(subject=subject, total_us=10.0, rows=(KernelRow(name="mul", calls=1, total_us=9.0, share=0.9),))
+
+    def sanitize(self, check: Check) -> Checked:
+        return Checked(check=check, ran=True, findings=(RACE,), errors=4)
+
+    def sass(self, kernel: str, line: int | None) -> Disassembly:
+        return select(SASS, kernel=kernel, line=line)
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -193,4 +213,25 @@ async def test_trace_and_profile_are_tables(fake: FakeEvaluator) -> None:
     profile = await run(ProfileTool(thread), subject="reference")
     assert "90.0%" in profile.content
     assert isinstance(profile.details, ProfileDetails)
+    thread.close()
+
+
+async def test_sanitizer_names_kernel_line_and_thread(fake: FakeEvaluator) -> None:
+    thread = EvaluatorThread(lambda: fake)
+    result = await run(SanitizeTool(thread), check="racecheck")
+    assert result.content.splitlines() == [
+        "racecheck: 4 errors, 1 distinct",
+        "sum at kernels/sum.cu:27: race: write against read (thread (1,0,0))",
+    ]
+    thread.close()
+
+
+async def test_machine_code_is_counts_then_lines_then_one_lines_code(fake: FakeEvaluator) -> None:
+    thread = EvaluatorThread(lambda: fake)
+    lines = (await run(SassTool(thread), kernel="silu", line=14)).content.splitlines()
+    assert lines[0].startswith("silu [sm_90a]: 8 instructions; 2 global load, 16 bytes, ")
+    assert lines[lines.index("code of kernels/silu.cu:14:") + 1] == "    MUFU.EX2 R5, R4"
+    assert lines[-1] == "not shown: sum"
+    missing = await run(SassTool(thread), kernel="softmax")
+    assert missing.content == "no kernel's name contains 'softmax'\nkernels here: silu, sum"
     thread.close()

@@ -133,7 +133,8 @@ def _refuse_unknown_targets(plan: Plan) -> None:
         return
     problem = unknown_targets(plan.tools.nvcc, plan.target.split(","))
     if problem:
-        raise UsageError(problem, hint="Install a newer CUDA toolkit, or name an older target that your GPU runs.")
+        hint = "Install a newer CUDA toolkit, or name its newest target with PTX, as in --arch sm_90+PTX."
+        raise UsageError(problem, hint=hint)
 
 
 def _run_ninja(plan: Plan, *, builder: Builder, on_progress: Callable[[Line], None]) -> Finished:

@@ -52,12 +52,13 @@ class Launch:
 class Ncu:
     """ncu for one evaluator. The probe runs once; an answer other than "ok" stands for the whole session."""
 
-    def __init__(self, solo: Solo) -> None:
+    def __init__(self, solo: Solo, *, probe_limit_s: float = PROBE_LIMIT_S) -> None:
         self._solo = solo
+        self._probe_limit_s = probe_limit_s
         self._access: Access | None = None
 
     def access(self) -> Access:
-        """Probed on a tiny kernel the first time, at most `PROBE_LIMIT_S`; from memory after that."""
+        """Probed on a tiny kernel the first time, within a limit of time; from memory after that."""
         if self._access is None:
             self._access = self._probe()
         return self._access
@@ -68,8 +69,8 @@ class Ncu:
         if self._program is None:
             return Access(state="missing", message=programs.absent("ncu"))
         options = ["--metrics", "gpu__time_duration.sum", "--launch-count", "1"]
-        ran = self._run(self._solo.probe(), options, limit_s=PROBE_LIMIT_S)
-        return ran if isinstance(ran, Access) else judged(ran, limit_s=PROBE_LIMIT_S)
+        ran = self._run(self._solo.probe(), options, limit_s=self._probe_limit_s)
+        return ran if isinstance(ran, Access) else judged(ran, limit_s=self._probe_limit_s)
 
     def profile(self, side: Side, kernels: Sequence[str]) -> tuple[tuple[Launch, ...], str]:
         """The first launch of each of these kernels (names as `names.base` has them), and why there is none if so."""
@@ -96,7 +97,7 @@ class Ncu:
             return [program, *fixed, *form, *options]
 
         try:
-            return self._solo.run(side, tool=command, how=Calls(limit_s=limit_s))
+            return self._solo.run(side, tool=command, how=Calls(limit_s=limit_s, grace_s=0.0))
         except OSError as error:
             return Access(state="other", message=f"ncu does not start: {error}")
 

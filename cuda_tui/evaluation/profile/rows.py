@@ -7,7 +7,7 @@ import msgspec
 from cuda_tui.evaluation.profile.names import OwnKernels, plain
 from cuda_tui.evaluation.profile.ncu import Launch
 from cuda_tui.evaluation.profile.occupancy import occupancy
-from cuda_tui.evaluation.report import Gap, KernelRow, KernelResources, Occupancy, Profile, Timeline
+from cuda_tui.evaluation.report import Gap, KernelResources, KernelRow, Occupancy, Profile, Timeline
 
 ROWS = 20
 SILENT = "no GPU activity recorded"

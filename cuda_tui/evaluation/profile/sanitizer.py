@@ -1,4 +1,4 @@
-"""compute-sanitizer: its tools on one side, its first distinct findings, and the kernel behind a fault."""
+"""compute-sanitizer: its tools on one side, and its first distinct findings."""
 
 import re
 from collections.abc import Iterable
@@ -12,8 +12,6 @@ from cuda_tui.evaluation.profile.solo import Calls, Ran, Side, Solo
 from cuda_tui.records import Record
 
 LIMIT_S = 240.0  # every access of every kernel is checked: 10 to 100 times slower
-FAULT_LIMIT_S = 120.0
-BLOCKING_LIMIT_S = 60.0
 SHOWN = 5
 CHECKS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
@@ -47,25 +45,6 @@ class Checked(Record):
     problem: str = ""
 
 
-class FaultPlace(Record):
-    """Where a fault happened, and how that is known: "memcheck" or "blocking launches"."""
-
-    evidence: str
-    kind: str
-    kernel: str = ""
-    file: str = ""
-    line: int | None = None
-
-    @property
-    def sentence(self) -> str:
-        """One clause for a verdict: "in bad (kernels/x.cu:12): Invalid __global__ write of size 4 bytes"."""
-        place = f"{self.file}:{self.line}" if self.file else ""
-        where = (
-            f"in {self.kernel} ({place})" if self.kernel and place else f"in {self.kernel}" if self.kernel else place
-        )
-        return f"{where or 'in an unknown place'}: {self.kind} (by {self.evidence})"
-
-
 @dataclass
 class Sanitizer:
     """compute-sanitizer for one evaluator. A refusal by the machine stands for the whole session."""
@@ -95,35 +74,6 @@ class Sanitizer:
         if "not supported" in found.problem:
             self.refused = found.problem
         return found
-
-    def name_fault(self, side: Side) -> FaultPlace | None:
-        """After a fault: which kernel it was. By memcheck where that works, else by blocking launches; else None."""
-        found = self.check(side, "memcheck", limit_s=FAULT_LIMIT_S)
-        if found.findings:
-            first = found.findings[0]
-            return FaultPlace(
-                evidence="memcheck", kind=first.kind, kernel=first.kernel, file=first.file, line=first.line
-            )
-        variables = {"CUDA_LAUNCH_BLOCKING": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
-        ran = self.solo.run(side, how=Calls(warm=0, calls=1, limit_s=BLOCKING_LIMIT_S, variables=variables))
-        return _place_of(ran.error) if ran.error else None
-
-
-def memcheck_names_kernel(solo: Solo, side: Side) -> FaultPlace | None:
-    """The kernel and line behind a fault of a side, for the verdict that follows it. At most three minutes."""
-    return Sanitizer(solo).name_fault(side)
-
-
-def _place_of(error: dict[str, Any]) -> FaultPlace:
-    """The innermost line of Python that an exception under blocking launches came from."""
-    message = str(error.get("message") or error.get("type") or "it failed")
-    line = error.get("line")
-    return FaultPlace(
-        evidence="blocking launches",
-        kind=message.splitlines()[0][:200],
-        file=Path(str(error.get("file") or "")).name,
-        line=line if isinstance(line, int) else None,
-    )
 
 
 def judged(ran: Ran, check: str, *, limit_s: float) -> Checked:
@@ -182,7 +132,7 @@ def _finding(block: list[str]) -> Finding | None:
         return Finding(
             kind=f"race: {match['first'].lower()} against {', '.join(others[:2]) or 'another access'}",
             kernel=shown(match["kernel"]),
-            file=_short(match["file"]),
+            file=short_path(match["file"]),
             line=int(match["line"]) if match["line"] else None,
         )
     if match := _API.search(head):
@@ -197,7 +147,7 @@ def _finding(block: list[str]) -> Finding | None:
     return Finding(
         kind=head[:200],
         kernel=shown(place["kernel"]),
-        file=_short(place["file"]),
+        file=short_path(place["file"]),
         line=int(place["line"]) if place["line"] else None,
         thread=thread,
         detail="; ".join(details[:2])[:200],
@@ -207,10 +157,10 @@ def _finding(block: list[str]) -> Finding | None:
 def _access(line: str) -> str:
     kind = line.removeprefix("and ").split(" ")[0].lower()
     match = re.search(r" in (.+?):(\d+)", line)
-    return f"{kind} at {_short(match[1])}:{match[2]}" if match else kind
+    return f"{kind} at {short_path(match[1])}:{match[2]}" if match else kind
 
 
-def _short(path: str | None) -> str:
+def short_path(path: str | None) -> str:
     """Inside the workspace where it is one of its kernels; else the file's name."""
     if not path:
         return ""

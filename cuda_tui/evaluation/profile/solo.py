@@ -38,6 +38,7 @@ class Calls:
     warm: int = 3
     calls: int = 1
     limit_s: float = 120.0
+    grace_s: float = GRACE_S
     variables: Mapping[str, str] | None = None
 
 
@@ -118,7 +119,7 @@ class Solo:
             [*prefix, self.runtime.python, str(WORKER), "solo", str(path)],
             cwd=folder,
             env={**self.runtime.environment, **(how.variables or {})},
-            timeout_s=how.limit_s + GRACE_S,
+            timeout_s=how.limit_s + how.grace_s,
             cancel=self._cancel,
         )
         if finished.cancelled:

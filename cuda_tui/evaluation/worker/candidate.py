@@ -95,12 +95,14 @@ class Service:
         rows = tensors.write_tensors(exported, out)
         aliases = self._aliases(leaves, given)
         self.earlier = exported
+        input_rows = tensors.write_tensors(given, out + ".inputs")
+        gpu.synchronize(self.device)  # a fault of work on any stream belongs to this call
         return {
             "plan": leaves.plan,
             "values": leaves.values,
             "problems": problems,
             "rows": rows,
-            "input_rows": tensors.write_tensors(given, out + ".inputs"),
+            "input_rows": input_rows,
             "alias": aliases,
             "settings": self.before.changes(),
         }

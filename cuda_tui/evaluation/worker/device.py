@@ -95,18 +95,5 @@ def checked(call: "Callable[[], Any]") -> Any:
     driver.launch_error()
     result = call()
     if text := driver.launch_error():
-        raise Fault("LAUNCH_ERROR", launch_sentence(text))
+        raise Fault("LAUNCH_ERROR", text)
     return result
-
-
-def launch_sentence(text: str) -> str:
-    """A refused launch, with what usually causes it."""
-    causes = {
-        "invalid configuration": "more than 1024 threads a block, or a grid of zero blocks",
-        "invalid argument": "too much shared memory, or a grid beyond the limits",
-        "too many resources": "more registers or shared memory than a block can have",
-        "no kernel image": "the library was not built for this GPU's architecture",
-        "invalid device function": "the library was not built for this GPU's architecture",
-    }
-    why = next((cause for start, cause in causes.items() if start in text.lower()), "")
-    return f"a kernel was not launched: {text}" + (f" ({why})" if why else "")

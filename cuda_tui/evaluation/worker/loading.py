@@ -162,9 +162,9 @@ def redraw_state(state: "dict[str, torch.Tensor]", seed: int) -> "dict[str, torc
     return fresh
 
 
-def draw_inputs(module: ModuleType, inputs: str, seed: int) -> Any:
-    """One draw of the user's inputs as (args, kwargs)."""
-    with seeded(seed):
+def draw_inputs(module: ModuleType, inputs: str, seed: int, device: "torch.device | None" = None) -> Any:
+    """One draw of the user's inputs as (args, kwargs), made on a device where that is not the CPU."""
+    with seeded(seed), device if device is not None and device.type != "cpu" else contextlib.nullcontext():
         return split_arguments(call_or_value(module, inputs))
 
 

@@ -43,6 +43,7 @@ class Service:
         self.bench: Bench
         self._first: list[torch.Tensor] | None = None
         self._vary = True
+        self._draw_there = gpu.is_gpu(self.device)
 
     # ---- the user's file
 
@@ -166,7 +167,7 @@ class Service:
         }
 
     def _inputs(self, seed: int) -> "tuple[trees.Plan, list[torch.Tensor]]":
-        leaves = trees.flatten(loading.draw_inputs(self.module, self.task["inputs"], seed), "inputs")
+        leaves = trees.flatten(self._drawn(seed), "inputs")
         if leaves.opaque:
             names = ", ".join(f"{path} ({kind})" for path, kind in leaves.opaque.items())
             raise Fault("REFERENCE_FAULT", f"these inputs cannot be handed to a candidate process: {names}")
@@ -177,6 +178,15 @@ class Service:
         if self._vary and [t.shape for t in self._first] == [t.shape for t in leaves.tensors]:
             return leaves.plan, loading.vary_constant(self._first, leaves.tensors, seed)
         return leaves.plan, leaves.tensors
+
+    def _drawn(self, seed: int) -> Any:
+        """The user's inputs. Random numbers of a large draw take seconds on the CPU and milliseconds on a GPU."""
+        if self._draw_there:
+            try:
+                return loading.draw_inputs(self.module, self.task["inputs"], seed, self.device)
+            except Exception:  # a generator or tensors of theirs live on the CPU: so does the whole draw, from now on
+                self._draw_there = False
+        return loading.draw_inputs(self.module, self.task["inputs"], seed)
 
     # ---- comparison
 

@@ -145,7 +145,7 @@ def _busy_us(device: "list[Row]") -> float:
 
 
 def _gaps(device: "list[Row]", repeats: int) -> "list[Row]":
-    """The largest idle times between neighbours, by pair of names; the median over the calls."""
+    """The largest idle times inside a call, by pair of names; the median over the calls."""
     spans: dict[tuple[str, str], list[float]] = {}
     end, before = None, ""
     for event in device:
@@ -153,7 +153,8 @@ def _gaps(device: "list[Row]", repeats: int) -> "list[Row]":
             spans.setdefault((before, event["name"]), []).append(event["ts"] - end)
         if end is None or event["ts"] + event["dur"] > end:
             end, before = event["ts"] + event["dur"], event["name"]
-    often = {pair: found for pair, found in spans.items() if len(found) * 2 >= repeats}
+    # From one call to the next there is one gap less than there are calls.
+    often = {pair: found for pair, found in spans.items() if len(found) >= repeats}
     ordered = sorted(often.items(), key=lambda item: -statistics.median(item[1]))[:GAPS]
     return [{"after": a, "before": b, "us": statistics.median(found)} for (a, b), found in ordered]
 

@@ -274,5 +274,6 @@ def speed_lines(measured: Measured) -> Content:
                 visible(ratio.baseline),
             )
         )
-    lines.append(Content.styled(f"{time_us(measured.candidate.median_us)} a call", "$text-muted"))
+    where = " on the device" if measured.clock != "wall" else ""
+    lines.append(Content.styled(f"{time_us(measured.candidate.median_us)} a call{where}", "$text-muted"))
     return Content("\n").join(lines)

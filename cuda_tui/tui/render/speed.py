@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from cuda_tui.evaluation.conditions import Side, clock_text, conditions_text, sides
 from cuda_tui.evaluation.report import Measured, NotMeasured, Ratio, Timing, Verdict
 from cuda_tui.state.model import Candidate
 from cuda_tui.tui.render.blocks import outcome_style, verdict_style
@@ -78,7 +79,46 @@ def _ratio(ratio: Ratio | None) -> Content:
     return Content.assemble((times(ratio.value), f"bold {outcome_style(ratio.outcome)}"), f" {interval(ratio)}")
 
 
-def measurement_lines(candidates: Sequence[Candidate]) -> list[Content]:
+_SIDES = (
+    Column(title="side", flexible=True, least=14),
+    Column(title="time", align="right"),
+    Column(title="spread", align="right", drop=2),
+    Column(title="ratio [95%]", align="right"),
+    Column(title="outcome", drop=3),
+    Column(title="as called", align="right", drop=1),
+)
+
+
+def side_lines(measured: Measured, number: int, width: int) -> list[Content]:
+    """Candidate and baselines of one measurement: the certified clock first, wall time as called beside it."""
+    fastest = measured.headline.baseline
+    rows = [_side(side, is_fastest=side.name == fastest) for side in sides(measured)]
+    shown = _SIDES if measured.wall else _SIDES[:-1]
+    cells = [row[: len(shown)] for row in rows]
+    return [heading(f"Candidate {number}", clock_text(measured)), *table(shown, cells, width), Content("")]
+
+
+def _side(side: Side, *, is_fastest: bool) -> list[Cell]:
+    none = Content.styled("–", "$text-disabled")
+    name = Content.styled(plain(side.name), "bold" if is_fastest or side.name == "candidate" else "")
+    return [
+        name,
+        time_us(side.device.median_us) if side.device else none,
+        f"±{percent(side.device.spread)}" if side.device else none,
+        _ratio(side.ratio) if side.ratio else none,
+        Content.styled(side.ratio.outcome.value, outcome_style(side.ratio.outcome)) if side.ratio else none,
+        Content.styled(time_us(side.wall.median_us), "$text-muted") if side.wall else none,
+    ]
+
+
+def _conditions(measured: Measured) -> Content:
+    """What the GPU did meanwhile; a held-down clock is not overlooked."""
+    gpu = measured.gpu
+    held_down = gpu is not None and bool(gpu.throttle)
+    return Content.styled(plain(conditions_text(gpu)), "bold $text-warning" if held_down else "")
+
+
+def measurement_lines(candidates: Sequence[Candidate], width: int) -> list[Content]:
     """How the latest measured candidate was timed, and what was left out."""
     latest = next((item for item in reversed(candidates) if item.measured is not None), None)
     if latest is None or latest.measured is None:
@@ -86,11 +126,12 @@ def measurement_lines(candidates: Sequence[Candidate]) -> list[Content]:
         reason = plain(last.reason) if isinstance(last, NotMeasured) else ""
         return [Content.styled(reason, "$text-muted")] if reason else []
     measured = latest.measured
-    found = [
-        Content(""),
-        heading("How it was measured", f"candidate {latest.number}"),
-        Content(f"{plain(measured.device)}. {plain(measured.method)}"),
-    ]
+    on_gpu = measured.clock != "wall"
+    found = [Content(""), *(side_lines(measured, latest.number, width) if on_gpu else ())]
+    found.append(heading("How it was measured", f"candidate {latest.number}"))
+    found.append(Content(f"{plain(measured.device)}. {_capital(measured.method)}"))
+    if on_gpu:
+        found.append(_conditions(measured))
     if measured.headline.baseline != "eager":
         found.append(
             Content(f"The headline is against {plain(measured.headline.baseline)}, the fastest valid baseline.")
@@ -99,6 +140,7 @@ def measurement_lines(candidates: Sequence[Candidate]) -> list[Content]:
         Content.assemble(("Not available: ", "$text-warning"), f"{plain(item.name)}: {plain(item.reason)}")
         for item in measured.unavailable
     )
+    found.extend(Content(f"{_capital(note)}.") for note in measured.notes)
     dropped = measured.candidate.dropped_slices
     if dropped:
         found.append(Content(f"{dropped} of {measured.candidate.slices} slices dropped as disturbed."))
@@ -109,6 +151,10 @@ def measurement_lines(candidates: Sequence[Candidate]) -> list[Content]:
         found.append(Content.styled(f"With all threads, not certified: {shown}.", "$text-muted"))
     found.append(Content(f"Milestone {latest.report.milestone.value}: {_MILESTONES[latest.report.milestone.value]}."))
     return found
+
+
+def _capital(text: str) -> str:
+    return plain(text[:1].upper() + text[1:])
 
 
 _MILESTONES = {

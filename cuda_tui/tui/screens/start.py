@@ -1,8 +1,10 @@
 """The screen of `cuda-tui` alone: what to optimise, with whom, or a session to go back to."""
 
 import time
+from collections.abc import Callable
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -14,6 +16,7 @@ from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from cuda_tui.agent.runner import Opening
+from cuda_tui.records import Record
 from cuda_tui.session.listing import Summary
 from cuda_tui.tui.render.table import Cell, Column, table
 from cuda_tui.tui.render.text import plain, shortened
@@ -27,6 +30,15 @@ _COLUMNS = (
     Column(title="best", align="right"),
     Column(title="ended", drop=1),
 )
+
+
+class Offer(Record):
+    """What the machine has to work on: every device by its name, the one taken by default, and its CUDA target."""
+
+    default: str
+    devices: dict[str, str]  # "cuda:1" to "NVIDIA H200"
+    target: str = ""
+    note: str = ""  # why the default is not the GPU that is there
 
 
 class StartScreen(Screen[None]):
@@ -56,16 +68,23 @@ class StartScreen(Screen[None]):
             self.session = session
 
     def __init__(
-        self, sessions: tuple[Summary, ...], *, models: tuple[str, ...], file: str = "", problem: str = ""
+        self,
+        sessions: tuple[Summary, ...],
+        *,
+        models: tuple[str, ...],
+        offer: Callable[[], Offer] | None = None,
+        file: str = "",
+        problem: str = "",
     ) -> None:
         super().__init__()
+        self._offer = offer
         self._sessions = sessions
         self._models = models
         self._file = file
         self._problem = problem
 
     def compose(self) -> ComposeResult:
-        """Two fields, a button, the list."""
+        """The fields, a button, the list."""
         with Vertical(id="start"):
             yield Static(
                 Content.assemble(
@@ -90,6 +109,12 @@ class StartScreen(Screen[None]):
                     id="model",
                     compact=True,
                 )
+            with Horizontal(classes="field"):
+                yield Label("Device")
+                yield Input(placeholder="a GPU that can be used, else cpu", id="device", compact=True)
+                yield Label("CUDA targets", id="targets-label")
+                yield Input(placeholder="the GPU's own", id="targets", compact=True)
+            yield Static(id="note")
             yield Button("Start", id="begin", variant="primary", compact=True)
             yield Static(self._titles(), id="titles")
             yield OptionList(id="sessions", markup=False, compact=True)
@@ -100,6 +125,25 @@ class StartScreen(Screen[None]):
             field.cursor_blink = False
         self.query_one("#file", Input).focus()
         self._fill()
+        if self._offer is not None:
+            self._look(self._offer)
+
+    @work(thread=True, exit_on_error=False)
+    def _look(self, offer: Callable[[], Offer]) -> None:
+        """Ask the driver after the first frame: some take a second to wake up."""
+        found = offer()
+        self.app.call_from_thread(self._offered, found)
+
+    def _offered(self, found: Offer) -> None:
+        """Say what there is; what the person has typed meanwhile stays."""
+        named = [f"{device}: {name}" if name else device for device, name in found.devices.items()]
+        device, targets = self.query_one("#device", Input), self.query_one("#targets", Input)
+        device.placeholder = plain(f"{found.default} (by default); {', '.join(named)}")
+        device.suggester = SuggestFromList(list(found.devices))
+        targets.placeholder = plain(f"{found.target}, the GPU's own" if found.target else "sm_90a, sm_80")
+        note = self.query_one("#note", Static)
+        note.update(Content.styled(plain(found.note), "$text-warning"))
+        note.set_class(bool(found.note), "-shown")
 
     def on_resize(self) -> None:
         """Lay the list out for the new width."""
@@ -131,7 +175,7 @@ class StartScreen(Screen[None]):
         self._begin()
 
     def on_input_submitted(self) -> None:
-        """Enter in either field starts."""
+        """Enter in any field starts."""
         self._begin()
 
     def _begin(self) -> None:
@@ -140,8 +184,11 @@ class StartScreen(Screen[None]):
             self.notify("Name the file that holds the model.", severity="warning", markup=False)
             self.query_one("#file", Input).focus()
             return
-        model = self.query_one("#model", Input).value.strip() or None
-        self.post_message(self.Begin(Opening(target=target, model=model)))
+        said = {
+            name: self.query_one(f"#{name}", Input).value.strip() or None for name in ("model", "device", "targets")
+        }
+        opening = Opening(target=target, model=said["model"], device=said["device"], architectures=said["targets"])
+        self.post_message(self.Begin(opening))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Look at the session."""

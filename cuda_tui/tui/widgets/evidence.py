@@ -163,7 +163,7 @@ class SpeedupPage(Page):
             Content(""),
             counts_line(state.candidates),
             *rows,
-            *measurement_lines(state.candidates),
+            *measurement_lines(state.candidates, width),
         ]
 
 

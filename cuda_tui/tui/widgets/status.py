@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from cuda_tui.events import Outcome
+from cuda_tui.events import MachineSampled, Outcome
 from cuda_tui.state.model import State
 from cuda_tui.tui.render.text import visible
 from cuda_tui.tui.render.units import clock, interval, short_count, size, times
@@ -61,6 +61,8 @@ class StatusLine(Widget):
                 if state.session
                 else Content(""),
             ),
+            (1, self._throttle()),
+            *self._gpu(),
             (7, self._machine()),
             (9, Content(visible(state.session.device)) if state.session else Content("")),
         ]
@@ -107,19 +109,33 @@ class StatusLine(Widget):
             return Content("")
         return Content(f"{short_count(tokens.input + tokens.cache_read)} in {short_count(tokens.output)} out tokens")
 
+    def _throttle(self) -> Content:
+        """Times taken now are slow: that is said before anything else of the machine."""
+        reason = self.state.machine[-1].throttle if self.state.machine and self.state.ended is None else None
+        return Content.styled(f"THROTTLED: {visible(reason)}", "bold $text-error") if reason else Content("")
+
+    def _gpu(self) -> list[tuple[int, Content]]:
+        """How busy and how fast the GPU is, then how full and how warm; "n/a" is for the Machine tab."""
+        sample = self.state.machine[-1] if self.state.machine else MachineSampled()
+        busy = [
+            f"{sample.gpu_utilisation * 100:.0f}%" if sample.gpu_utilisation is not None else "",
+            f"{sample.gpu_clock_mhz} MHz" if sample.gpu_clock_mhz is not None else "",
+            f"{sample.gpu_power_w:.0f} W" if sample.gpu_power_w is not None else "",
+        ]
+        full = [
+            size(sample.gpu_memory_used_bytes) if sample.gpu_memory_used_bytes is not None else "",
+            f"{sample.gpu_temperature_c} °C" if sample.gpu_temperature_c is not None else "",
+        ]
+        wanted = self.state.session is not None and self.state.session.device.startswith("cuda")
+        head = "GPU" if any((*busy, *full)) else "GPU n/a" if wanted and self.state.machine else ""
+        return [(3, Content(" ".join(filter(None, (head, *busy))))), (6, Content(" ".join(filter(None, full))))]
+
     def _machine(self) -> Content:
         if not self.state.machine:
             return Content("")
         sample = self.state.machine[-1]
-        parts: list[str] = []
-        if sample.gpu_utilisation is not None:
-            parts.append(f"GPU {sample.gpu_utilisation * 100:.0f}%")
-        if sample.gpu_temperature_c is not None:
-            parts.append(f"{sample.gpu_temperature_c} °C")
-        if sample.throttle:
-            parts.append(f"throttled: {visible(sample.throttle)}")
-        if not parts and sample.cpu_load is not None:
-            parts.append(f"CPU {sample.cpu_load:.1f} cores")
-        if not parts and sample.memory_used_bytes is not None:
-            parts.append(size(sample.memory_used_bytes))
-        return Content(" ".join(parts))
+        if sample.gpu_name is None and sample.cpu_load is not None:
+            return Content(f"CPU {sample.cpu_load:.1f} cores")
+        if sample.gpu_name is None and sample.memory_used_bytes is not None:
+            return Content(size(sample.memory_used_bytes))
+        return Content("")

@@ -3,7 +3,10 @@
 import contextlib
 import fcntl
 import hashlib
+import importlib.metadata
+import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +20,8 @@ from cuda_tui import process
 from cuda_tui.errors import InfrastructureError, UsageError
 from cuda_tui.evaluation.build import vectorisation
 from cuda_tui.evaluation.build.build import Builder, build
-from cuda_tui.evaluation.build.plan import BuildOptions
+from cuda_tui.evaluation.build.plan import BuildOptions, make_plan
+from cuda_tui.evaluation.build.target import runs_on
 from cuda_tui.evaluation.build.warm import warm_header
 from cuda_tui.evaluation.report import BuildReport
 from cuda_tui.sandbox.access import environment
@@ -255,6 +259,88 @@ def test_cuda_compiles_without_a_gpu_and_tells_its_resources(tmp_path: Path, bui
     assert broken.cached == ("kernels/scale_binding.cpp",)
     assert broken.errors[0].place == "kernels/scale.cu:8"
     assert '"j" is undefined' in broken.errors[0].message
+
+
+@pytest.fixture
+def fake_smi(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """An environment in which nvidia-smi lists the GPUs given, as `uuid, capability` lines."""
+
+    def environ(listed: str) -> dict[str, str]:
+        program = tmp_path / "smi" / "nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{listed}\nEND\n", encoding="ascii")
+        program.chmod(0o755)
+        return ENV | {"PATH": f"{program.parent}{os.pathsep}{ENV['PATH']}"}
+
+    return environ
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
+@pytest.mark.parametrize(
+    ("device", "visible", "target"),
+    [("cuda", None, "sm_90a"), ("cuda:1", None, "sm_80"), ("cuda", "1", "sm_80"), ("cuda", "GPU-b", "sm_80")],
+)
+def test_workspace_on_its_own_builds_for_the_gpu_that_its_device_means(
+    tmp_path: Path, fake_smi: Callable[[str], dict[str, str]], device: str, visible: str | None, target: str
+) -> None:
+    workspace = Workspace.create(
+        tmp_path / "space", task=Task(name="x", device=device), model_source=b"class Model: pass\n"
+    )
+    workspace.write("kernels/scale.cu", SCALE_CU)
+    env = fake_smi("GPU-a, 9.0\nGPU-b, 8.0") | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    plan = make_plan(workspace.root, python=sys.executable, env=env, options=BuildOptions(), write=False)
+    assert plan.target == target
+    assert "-lineinfo" in plan.objects[0].command
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
+def test_several_targets_make_one_fat_binary_with_line_tables(tmp_path: Path, builder: Builder) -> None:
+    task = Task(name="x", device="cuda", architectures=("sm_80+PTX", "sm_90a"))
+    workspace = Workspace.create(tmp_path / "space", task=task, model_source=b"class Model: pass\n")
+    workspace.write("kernels/scale.cu", SCALE_CU)
+    report = built(workspace, builder)
+    assert report.succeeded, report.diagnostics
+    assert report.target == "sm_80+PTX,sm_90a"
+    assert runs_on(report.target, (9, 0)) == ""
+    assert runs_on(report.target, (10, 0)) == ""  # by its PTX
+
+
+def test_target_that_this_nvcc_cannot_build_for_stops_before_any_compile(tmp_path: Path, builder: Builder) -> None:
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    (tmp_path / "cuda" / "include").mkdir()
+    (tmp_path / "cuda" / "include" / "cuda_runtime.h").touch()
+    text = '#!/bin/sh\n[ "$1" = --list-gpu-code ] && echo sm_90 && exit\necho "release 13.0, V13.0.1"\n'
+    nvcc.write_text(text, encoding="ascii")
+    nvcc.chmod(0o755)
+    task = Task(name="x", device="cuda", architectures=("sm_100a",))
+    workspace = Workspace.create(tmp_path / "space", task=task, model_source=b"class Model: pass\n")
+    workspace.write("kernels/scale.cu", SCALE_CU)
+    options = BuildOptions(build_dir=builder.options.build_dir, nvcc=str(nvcc), cuda_home=str(tmp_path / "cuda"))
+    with pytest.raises(UsageError, match=r"knows no sm_100a; the newest target that it knows is sm_90\."):
+        built(workspace, Builder(python=sys.executable, env=ENV, run=process.run, options=options))
+
+
+def test_library_of_another_torch_is_built_again_and_that_is_said(workspace: Workspace, tmp_path: Path) -> None:
+    """Another torch is this one under another version, put first on the path."""
+    here = Path(importlib.util.find_spec("torch").origin or "").parent  # type: ignore[union-attr]  # it is installed
+    other = tmp_path / "other" / "torch"
+    other.mkdir(parents=True)
+    for entry in here.iterdir():
+        if entry.name != "version.py":
+            (other / entry.name).symlink_to(entry)
+    text = (here / "version.py").read_text(encoding="utf-8")
+    version = importlib.metadata.version("torch")
+    (other / "version.py").write_text(re.sub(r"(?m)^__version__ = .*$", "__version__ = '2.99.0+cpu'", text))
+    workspace.write("kernels/plain.cpp", "int plain() { return 7; }\n")
+    lines: list[str] = []
+    before = built(workspace, Builder(python=sys.executable, env=ENV, run=process.run), lines.append)
+    assert not any("rebuilt" in line for line in lines)
+    env = ENV | {"PYTHONPATH": str(other.parent)}
+    after = built(workspace, Builder(python=sys.executable, env=env, run=process.run), lines.append)
+    assert f"note: rebuilt: torch {version} to 2.99.0+cpu" in lines
+    assert after.succeeded
+    assert after.library != before.library
 
 
 def test_header_warmed_for_the_machine_is_used_by_a_new_workspace(tmp_path: Path) -> None:

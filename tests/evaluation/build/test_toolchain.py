@@ -12,6 +12,7 @@ from cuda_tui.evaluation.build.toolchain import (
     check_pair,
     find_cxx,
     find_toolkit,
+    unknown_targets,
 )
 
 NVCC = shutil.which("nvcc")
@@ -113,3 +114,34 @@ def test_host_compiler_too_new_for_nvcc_is_named_with_one_that_works(tmp_path: P
     assert "works: set CXX=" in finding.remedy
     assert check_pair(toolkit, env=env, cache_folder=tmp_path / "cache") == finding
     assert check_pair(toolkit, env=ENV, cache_folder=tmp_path / "cache").state == "ok"
+
+
+def nvcc_that_knows(path: Path, version: str, *chips: int) -> str:
+    codes = "".join(f"sm_{chip}\\n" for chip in chips)
+    text = f'#!/bin/sh\n[ "$1" = --list-gpu-code ] && printf "{codes}" && exit\necho "release 1.0, V{version}.89"\n'
+    return executable(path, text)
+
+
+def test_target_newer_than_nvcc_is_told_with_the_newest_that_it_knows(tmp_path: Path) -> None:
+    nvcc = nvcc_that_knows(tmp_path / "nvcc", "11.8", 80, 86, 90)
+    assert unknown_targets(nvcc, ["sm_80", "sm_90", "sm_86+PTX"]) == ""
+    told = unknown_targets(nvcc, ["sm_80", "sm_100a"])
+    assert told == f"nvcc 11.8.89 ({nvcc}) knows no sm_100a; the newest target that it knows is sm_90."
+    assert "knows no sm_90a" in unknown_targets(nvcc, ["sm_90a"])  # the chip, without its own instructions
+
+
+def test_nvcc_that_lists_no_targets_is_not_second_guessed(tmp_path: Path) -> None:
+    assert unknown_targets(nvcc_that_knows(tmp_path / "nvcc", "11.2"), ["sm_90a"]) == ""
+
+
+@needs_nvcc
+def test_real_nvcc_knows_its_own_targets() -> None:
+    assert NVCC is not None
+    assert unknown_targets(NVCC, ["sm_80", "sm_90a", "sm_90+PTX"]) == ""
+
+
+def test_driver_older_than_nvcc_runs_machine_code_and_no_ptx() -> None:
+    toolkit = Toolkit(nvcc="nvcc", root="/", version="12.8.1", why="")
+    finding = check_cuda_versions(toolkit, torch_cuda="12.8", driver_cuda="12.2")
+    assert finding.state == "warning"
+    assert "PTX" in finding.remedy

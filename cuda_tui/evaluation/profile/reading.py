@@ -1,0 +1,70 @@
+"""What to look at first in a profile: one sentence, from the largest thing that something can be done about."""
+
+from cuda_tui.evaluation.profile.names import shown
+from cuda_tui.evaluation.report import KernelRow, Profile
+
+IDLE = 0.7  # a GPU that works less of the time than this waits for launches
+NEAR_ROOF = 0.8
+LOW_OCCUPANCY = 0.5
+NARROW = 0.6  # memory and compute both under this share of their peaks: waiting, not working
+TAIL_WAVES = 1.0
+
+
+def first_look(profile: Profile) -> str:
+    """One sentence; empty where the profile shows nothing on a GPU."""
+    rows = [row for row in profile.rows if row.share > 0]
+    line = profile.timeline
+    if not rows or line is None:
+        return ""
+    if line.busy_share < IDLE:
+        return (
+            f"the GPU works {line.busy_share:.0%} of the time: a call of {line.launches} launches takes "
+            f"{line.wall_us:.0f} us, {line.busy_us:.0f} us of it on the GPU; launch less often, or use a graph"
+        )
+    if line.busy_us and line.copy_us / line.busy_us > 0.2:
+        return (
+            f"{line.copy_us / line.busy_us:.0%} of the GPU's time are copies ({line.copies} a call): remove those first"
+        )
+    largest = max(rows, key=lambda row: row.share)
+    return _of_kernel(largest) + _of_call(profile)
+
+
+def _of_kernel(row: KernelRow) -> str:
+    whose = "" if row.authored else " (not the candidate's own)"
+    text = f"{row.share:.0%} of the time is {shown(row.name)}{whose}"
+    if row.roofline_share is not None:
+        roof = "copy bandwidth" if row.bound == "memory" else "the compute peak"
+        text += f", which reaches {row.roofline_share:.0%} of {roof}"
+    return f"{text}; {limit}" if (limit := limited_by(row)) else text
+
+
+def limited_by(row: KernelRow) -> str:
+    """What keeps a kernel from more, as far as the row's evidence says; empty where it says nothing."""
+    if row.roofline_share is not None and row.roofline_share >= NEAR_ROOF:
+        return "at its roof: only moving fewer bytes helps" if row.bound == "memory" else "at its roof"
+    found = row.occupancy
+    if found is not None and found.waves is not None and found.waves < TAIL_WAVES:
+        return f"its grid fills {found.waves:.0%} of the device: more blocks"
+    if found is not None and found.theoretical <= LOW_OCCUPANCY and found.limiter:
+        return f"{_plural(found.limiter)} occupancy to {found.theoretical:.0%}"
+    counters = row.counters
+    if counters is None:
+        return ""
+    if counters.sectors_per_load is not None and counters.sectors_per_load > 16:
+        return f"its loads touch {counters.sectors_per_load:.0f} sectors a request (uncoalesced)"
+    if counters.stalls and max(counters.memory_share or 0.0, counters.compute_share or 0.0) < NARROW:
+        stall = counters.stalls[0]
+        return f"its warps wait on {stall.reason} ({stall.share:.0%} of all waiting)"
+    return ""
+
+
+def _plural(limiter: str) -> str:
+    return f"{limiter} limit" if limiter in ("registers", "blocks") else f"{limiter} limits"
+
+
+def _of_call(profile: Profile) -> str:
+    """How far the whole call is from the least that its bytes or FLOP take."""
+    if not profile.floor_us or not profile.total_us:
+        return ""
+    what = "bytes" if profile.floor_bound == "memory" else "FLOP"
+    return f". The call's {what} alone take {profile.floor_us:.1f} us, its kernels {profile.total_us:.1f} us"

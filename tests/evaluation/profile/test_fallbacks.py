@@ -1,0 +1,96 @@
+"""What happens where a tool is missing, forbidden, silent or endless: a plain sentence, once, and another profile."""
+
+from collections.abc import Callable
+
+import pytest
+
+from cuda_tui.evaluation.profile import fault
+from cuda_tui.evaluation.profile.ncu import Ncu
+from cuda_tui.evaluation.profile.sanitizer import Sanitizer
+from cuda_tui.evaluation.profile.tools import Building, ProfileTools
+from cuda_tui.evaluation.report import Code, KernelRow, Profile
+
+from .conftest import Bench
+from .test_ncu_parse import page
+from .test_sanitizer_parse import MEMCHECK
+
+pytestmark = pytest.mark.slow
+
+STUBS = {
+    "forbidden": 'echo "==ERROR== ERR_NVGPUCTRPERM" >&2; exit 1',
+    "nothing": 'echo "==WARNING== No kernels were profiled."; exit 0',
+    "other": 'echo "==ERROR== some message nobody has seen" >&2; exit 255',
+    "late": "sleep 3600",
+}
+PROFILE = Profile(
+    subject="candidate", total_us=10.0,
+    rows=(KernelRow(name="silu(float const*)", calls=1, total_us=10.0, share=1.0, authored=True, block=256),),
+)  # fmt: skip
+
+
+def tools(bench: Bench) -> ProfileTools:
+    building = Building(build=lambda: None, vectorisation=lambda: ())
+    made = ProfileTools(bench.workspace, bench.runtime, bench.reference, building)
+    made.ncu = Ncu(made.solo, probe_limit_s=0.5)
+    return made
+
+
+@pytest.mark.parametrize("state", STUBS)
+def test_ncu_that_cannot_count_is_told_once_and_not_tried_again(make_bench: Callable[..., Bench], state: str) -> None:
+    bench = make_bench(device="cuda", name="ncu", script=STUBS[state])
+    used = tools(bench)
+    first, second = (used.counted(PROFILE, bench.solo.probe) for _ in range(2))
+    assert used.ncu.access().state == state
+    assert bench.runs == 1
+    assert first.rows == PROFILE.rows, "the profile without counters stands"
+    assert used.ncu.access().message in first.notes[0]
+    assert second.notes == ()
+
+
+def test_ncu_that_is_not_installed_is_said_with_where_it_comes_from(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(device="cuda")
+    monkeypatch.setitem(bench.runtime.environment, "PATH", "/nonexistent")
+    access = Ncu(bench.solo).access()
+    if access.state != "missing":
+        pytest.skip("this machine's toolkit has ncu where it is always looked for")
+    assert access.message.startswith("ncu is not installed here: it comes with")
+
+
+def test_counters_stand_beside_the_times_of_the_same_kernel(make_bench: Callable[..., Bench]) -> None:
+    script = f"""
+log=; while [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done
+cat > "$log" <<'PAGE'
+{page("silu(const float *)")}
+PAGE"""
+    bench = make_bench(device="cuda", name="ncu", script=script)
+    (row,) = tools(bench).counted(PROFILE, bench.solo.probe).rows
+    assert row.counters is not None
+    assert row.counters.time_us == 30.592
+    assert row.evidence == "torch.profiler, ncu"
+    assert row.total_us == 10.0, "ncu's replayed time is never the kernel's time"
+    assert bench.runs == 2, "a probe, and the profile"
+
+
+def test_sanitizer_names_the_kernel_of_a_fault(make_bench: Callable[..., Bench]) -> None:
+    script = f"""
+log=; while [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done
+cat > "$log" <<'PAGE'
+{MEMCHECK}PAGE
+exit 1"""
+    bench = make_bench(device="cuda", name="compute-sanitizer", script=script)
+    place = fault.find(Sanitizer(bench.solo), bench.solo.probe(), Code.MEM_FAULT)
+    assert place is not None
+    assert (place.evidence, place.kernel, place.file, place.line) == ("memcheck", "bad", "kernels/bad.cu", 12)
+
+
+def test_sanitizer_that_refuses_the_device_is_not_asked_again(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(
+        device="cuda", name="compute-sanitizer", script='echo "========= Error: Device not supported."; exit 1'
+    )
+    used = Sanitizer(bench.solo)
+    problems = [used.check(bench.solo.probe(), "racecheck").problem for _ in range(2)]
+    assert problems[0] == problems[1]
+    assert "Device not supported" in problems[0]
+    assert bench.runs == 1
