@@ -18,7 +18,7 @@ from pathlib import Path
 from cuda_tui.evaluation import device_checks, device_measure
 from cuda_tui.evaluation.baselines import Baselines, Way
 from cuda_tui.evaluation.candidate import Candidate
-from cuda_tui.evaluation.machine import GpuWatch
+from cuda_tui.evaluation.machine import GpuWatch, Place
 from cuda_tui.evaluation.reference import Reference
 from cuda_tui.evaluation.report import Measured, Outcome
 from cuda_tui.evaluation.runtime import Interpreter, Runtime
@@ -80,8 +80,8 @@ def one_case(case: tuple[str, str, str, str, str], trials: int, interpreter: Int
     began = time.monotonic()
     try:
         for _ in range(trials):
-            watch = GpuWatch(0, name="cuda")
-            found.append(device_measure.measure(candidate, reference, baselines, watch=watch, emit=lambda _: None))
+            with GpuWatch(Place.of("cuda", os.environ), name="cuda") as watch:
+                found.append(device_measure.measure(candidate, reference, baselines, watch=watch, emit=lambda _: None))
     finally:
         device_checks.check_company = original
         candidate.close()

@@ -132,17 +132,17 @@ class CudaNest(Nest):
             pass  # each item finds its own place
         elif shape.form in (Form.TILED, Form.SPLIT):
             parts = 1 if joins else self.tiles if shape.form is Form.TILED else shape.chunks
-            self.out.put(f"const {index} row = {index}(blockIdx.x){f' / {parts}' if parts > 1 else ''};")
+            self.out.put(f"[[maybe_unused]] const {index} row = {index}(blockIdx.x){f' / {parts}' if parts > 1 else ''};")
             self.out.put(f"[[maybe_unused]] const int chunk = {f'blockIdx.x % {parts}' if parts > 1 else '0'};")
             self._decode("row", plan.rows)
         elif shape.x < 32:
             self.out.put(f"const {index} place = {index}(blockIdx.x) * {shape.y} + threadIdx.y;")
             self.out.put(f"const bool live = place < {self.rows_count};  // other rows are computed twice, not stored")
-            self.out.put(f"const {index} row = live ? place : {self.rows_count - 1};")
+            self.out.put(f"[[maybe_unused]] const {index} row = live ? place : {self.rows_count - 1};")
             self._decode("row", plan.rows)
         else:
             own = f" * {shape.y} + threadIdx.y" if shape.y > 1 else ""
-            self.out.put(f"const {index} row = {index}(blockIdx.x){own};")
+            self.out.put(f"[[maybe_unused]] const {index} row = {index}(blockIdx.x){own};")
             if shape.y > 1 and self.rows_count % shape.y:
                 self.out.put(f"if (row >= {self.rows_count}) return;  // a whole warp at once")
             self._decode("row", plan.rows)

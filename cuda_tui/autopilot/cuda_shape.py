@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from cuda_tui.autopilot.axes import Axis
 from cuda_tui.autopilot.graph import ELEMENT_BYTES
+from cuda_tui.autopilot.online import joined_walks
 from cuda_tui.autopilot.plan import Plan
 from cuda_tui.autopilot.scalar import Load, Pick
 
@@ -201,7 +202,8 @@ def _rows(plan: Plan, tuning: CudaTuning) -> Shape:
 
 
 def _row_form(plan: Plan, rows: int, length: int, fits: bool) -> Form:
-    if fits and (length < 1 << 14 or rows >= MULTIPROCESSORS):
+    again = joined_walks(plan)[0].passes > 1  # whether a row must be walked more than once
+    if fits and (length < 1 << 13 or (again and (length < 1 << 14 or rows >= MULTIPROCESSORS))):
         return Form.HELD
     few = 4 * MULTIPROCESSORS if not plan.stores_inside else MULTIPROCESSORS
     return Form.SPLIT if rows < few and length >= 1 << 14 else Form.WALKED
@@ -210,7 +212,7 @@ def _row_form(plan: Plan, rows: int, length: int, fits: bool) -> Form:
 def _held(vectors: int, registers: int, tuning: CudaTuning) -> tuple[int, int] | None:
     """Threads and vectors a thread that hold a row, or None where registers do not reach."""
     if tuning.threads:
-        x = tuning.threads
+        x = tuning.threads if tuning.threads in (4, 8, 16) else max(tuning.threads // 32 * 32, 32)
     elif vectors <= 32 * 8:
         x = next((lanes for lanes in (8, 16) if vectors <= 4 * lanes), 32)
     else:
@@ -242,7 +244,7 @@ def _columns(plan: Plan, tuning: CudaTuning) -> Shape:
     fits = held_registers(plan, held) * length <= 1.5 * HELD_REGISTERS and length <= 64
     if tuning.form is not Form.COLUMNS and fits and rows * columns // held >= MULTIPROCESSORS * 32:
         return Shape(form=Form.COLUMN_HELD, width=held, x=tuning.threads or 128, items=length, index=index)
-    while width > 1 and math.ceil(columns / (32 * width)) * rows < MULTIPROCESSORS // 4:
+    while width > 1 and math.ceil(columns / (32 * width)) * rows * max(length // 64, 1) < BUSY:
         width //= 2
     items = tuning.items or (4 if length >= 4 * COLUMN_LANES else 1)
     shape = Shape(form=Form.COLUMNS, width=width, x=32, y=COLUMN_LANES, items=items, index=index)

@@ -78,14 +78,14 @@ def default_device(host: Host, *, nvml: Nvml | None = None) -> Choice:
     return Choice(device="cuda")
 
 
-def named_devices(choice: Choice, host: Host, *, nvml: Nvml | None = None) -> tuple[Choice, dict[str, str], str]:
-    """The choice, every device with its name, and the own target of the GPU that is chosen; "" for the CPU.
+def named_devices(chosen: str, host: Host, *, nvml: Nvml | None = None) -> tuple[dict[str, str], str]:
+    """Every device with its name, and the own target of the GPU that is chosen; "" for the CPU.
 
     Raises UsageError where the choice is a GPU that is not there.
     """
     nvml = nvml or Nvml.open()
     names = {place.device: place.name or "" for place in visible_gpus(host.env, nvml=nvml)} | {"cpu": ""}
-    return choice, names, attached_target(choice.device, host.env, nvml=nvml) or ""
+    return names, attached_target(chosen, host.env, nvml=nvml) or ""
 
 
 def _unusable(host: Host, nvml: Nvml, place: GpuPlace) -> tuple[str, str]:

@@ -54,7 +54,8 @@ def offer(around: Surroundings) -> Offer:
     from cuda_tui.cli.devices import named_devices
 
     try:
-        choice, devices, target = named_devices(around.choice, around.host)
+        choice = around.choice
+        devices, target = named_devices(choice.device, around.host)
     except CudaTuiError as error:
         return Offer(default="cpu", devices={"cpu": ""}, note=error.message)
     return Offer(default=choice.device, devices=devices, target=target, note=choice.reason)

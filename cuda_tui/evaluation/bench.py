@@ -4,9 +4,11 @@ import os
 import threading
 
 from cuda_tui.errors import Cancelled
+from cuda_tui.evaluation import device_measure
 from cuda_tui.evaluation.baselines import CPU_WAYS, GPU_WAYS, Baselines
 from cuda_tui.evaluation.build.warm import warm_header
-from cuda_tui.evaluation.machine import conditions
+from cuda_tui.evaluation.machine import Place, conditions
+from cuda_tui.evaluation.memory import TooLittleMemory, memory_problem
 from cuda_tui.evaluation.reference import Reference
 from cuda_tui.evaluation.runtime import Interpreter, Runtime
 from cuda_tui.evaluation.verify import DrawPool
@@ -25,6 +27,8 @@ class Bench:
         self.runtime.cancel = cancel
         self.reference = Reference(self.runtime, self._model_file)
         self.pool = DrawPool(self.reference, workspace.task.draws)
+        self._place = Place.of(workspace.task.device, interpreter.environment)
+        self._fits = False
         self._baselines = self._new_baselines()
 
     def _new_baselines(self) -> Baselines:
@@ -32,6 +36,7 @@ class Bench:
         return Baselines(self.runtime, self.reference, self._model_file, ways=ways)
 
     def _start_baselines(self) -> None:
+        self._check_memory()
         # On a GPU processes run on cores of their own, and compilation takes most of the time.
         at_once = min(len(GPU_WAYS), max(1, (os.cpu_count() or 1) // 2)) if self._on_gpu else 1
         cpu = None if self._on_gpu else conditions().cpu
@@ -61,6 +66,17 @@ class Bench:
         except Exception:  # the first call that needs it meets the same fault and reports it
             return
 
+    def _check_memory(self) -> None:
+        """Once, before the baselines take their share. Raises TooLittleMemory."""
+        if not self._on_gpu or self._fits:
+            return
+        self.reference.start(self._cancel)
+        sizes = {name: int(self.reference.facts[name]) for name in ("state_bytes", "draw_bytes")}
+        processes = device_measure.PROCESSES + sum(way.processes for way in GPU_WAYS)
+        if problem := memory_problem(self._place.free_bytes(), processes=processes, **sizes):
+            raise TooLittleMemory(problem)
+        self._fits = True
+
     def quiet(self) -> None:
         """Wait for the end of a warm-up, which would disturb a measurement. Raises Cancelled."""
         while self._warming is not None and self._warming.is_alive():
@@ -69,7 +85,7 @@ class Bench:
             self._warming.join(timeout=0.1)
 
     def baselines(self) -> Baselines:
-        """The baselines, started. Raises ReferenceFault."""
+        """The baselines, started. Raises ReferenceFault and TooLittleMemory."""
         self._start_baselines()
         return self._baselines
 

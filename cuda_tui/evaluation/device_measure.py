@@ -210,7 +210,6 @@ def _by_graphs(field_: Field, baselines: Baselines) -> Measured:
             seed = _bracketed(field_, process, captured, logs, record=round_number >= 0)
             if round_number == chosen[process.number]:
                 checks.check_replay(field_, process, seed)
-        field_.watch.sample()
         if field_.watch.power_limited and not field_.pause_s:
             field_.pause_s = POWER_PAUSE_S
             notes.append("the GPU reached its power limit: 200 ms of rest before each slice")
@@ -282,7 +281,6 @@ def _by_batches(field_: Field, baselines: Baselines, why: str) -> Measured:
                     field_.told(side, answer["event_us"])
             if round_number == BATCH_ROUNDS - 1:
                 checks.check_batch(field_, process, seed)
-        field_.watch.sample()
     walls = _walls(field_)
     ratios = tuple(
         welch_ratio(name, _medians(field_.baselines[name]), _medians(field_.candidates), margin=BATCH_MARGIN)

@@ -1,6 +1,6 @@
 """What the error of a candidate's process means, from its text: a verdict's code and one plain sentence.
 
-The words are those of the CUDA runtime (cudaGetErrorString) and of torch's allocators. A text that nothing here knows is
+The words are those of the CUDA runtime (cudaGetErrorString) and of torch's allocators. A text that is not known here is
 an exception like any other.
 """
 
@@ -17,7 +17,7 @@ _FAULTS = {
     "illegal memory access": "illegal memory access",
     "misaligned address": "misaligned address: a wide load or store at a pointer that is no multiple of its size",
     ASSERTED: "a device-side assert failed",
-    "unspecified launch failure": "unspecified launch failure: an access outside of shared or local memory, most likely",
+    "unspecified launch failure": "unspecified launch failure: an access outside of shared memory, most likely",
     "illegal instruction": "illegal instruction on the GPU",
     "invalid program counter": "invalid program counter: a call through a wrong pointer",
     "hardware stack error": "hardware stack error: recursion too deep or a corrupted stack",

@@ -4,13 +4,16 @@ import contextlib
 import os
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
+from cuda_tui import process
 from cuda_tui.evaluation.build.target import runs_on
 from cuda_tui.evaluation.report import GpuConditions
-from cuda_tui.gpu import processor_ticks
-from cuda_tui.nvml import GpuReading, Nvml
+from cuda_tui.gpu import GpuPlace, Sampler, device_number, gpu_index, processor_ticks
+from cuda_tui.nvml import Nvml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,79 +62,77 @@ def _busy_s() -> float | None:
     return ticks[0] / os.sysconf("SC_CLK_TCK") if ticks else None
 
 
-POWER_CAP = "power cap"
+_POWER_CAP_BIT = 0x4  # of NVML's reasons for a lower clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a task's device is on this machine: its lease, NVML's index for it, and whether it is there at all."""
+    """What a task's device is on this machine: its lease, where NVML has it, and whether it is there at all."""
 
     lease: str
-    index: int | None = None
+    gpu: GpuPlace | None = None
     present: bool = True
 
     @classmethod
-    def of(cls, device: str) -> "Place":
-        """Of "cpu", "cuda" or "cuda:1"."""
+    def of(cls, device: str, environ: Mapping[str, str]) -> "Place":
+        """Of "cpu", "cuda" or "cuda:1". Raises UsageError where NVML says that there is no such GPU."""
         if not device.startswith("cuda"):
             return cls(lease=device)
-        number = int(device.partition(":")[2] or 0)
-        nvml = Nvml.open()
-        if number < nvml.count:
-            return cls(lease=f"gpu-{nvml.read(number).uuid or number}", index=number)
+        gpu = gpu_index(device, environ)
+        if gpu is not None:
+            return cls(lease=gpu.lease_name, gpu=gpu)
         # Without NVML a GPU can still be used; the driver's device files tell that it is there.
-        return cls(lease=f"gpu-{number}", present=not nvml.count and any(Path("/dev").glob("nvidia[0-9]*")))
+        there = Nvml.open().count == 0 and any(Path("/dev").glob("nvidia[0-9]*"))
+        return cls(lease=f"gpu-{device_number(device)}", present=there)
 
     def cannot_run(self, target: str) -> str:
-        """Why no code built for a target ("sm_80,sm_90") runs on this GPU; empty where some does or nothing is known."""
-        capability = Nvml.open().read(self.index).capability if target and self.index is not None else None
+        """Why no code built for a target ("sm_80,sm_90") runs on this GPU; empty where some does or none is known."""
+        capability = Nvml.open().read(self.gpu.index).capability if target and self.gpu is not None else None
         return runs_on(target, capability) if capability else ""
+
+    def free_bytes(self) -> int | None:
+        """Memory that is free on the GPU now; None where NVML does not say."""
+        return Nvml.open().read(self.gpu.index, mig=self.gpu.mig).memory_free_bytes if self.gpu is not None else None
 
 
 class GpuWatch:
-    """What NVML says of one GPU from round to round of a measurement. A reading takes about 1 ms and disturbs nothing.
+    """What NVML says of a GPU while a measurement runs on it: a context manager. Without NVML nothing is known."""
 
-    `index` is NVML's; None where there is no NVML, and then nothing is known.
-    """
-
-    def __init__(self, index: int | None, *, name: str) -> None:
-        self._nvml = Nvml.open() if index is not None else None
-        self._index = index or 0
+    def __init__(self, place: Place, *, name: str, contexts: int = 0) -> None:
         self._name = name
-        self._readings: list[GpuReading] = []
-        self.sample()
+        own = os.getpid()
+        self._sampler = Sampler(place.gpu, own=lambda: process.descendants(own), contexts=contexts)
+
+    def __enter__(self) -> "GpuWatch":
+        self._sampler.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._sampler.__exit__(kind, error, at)
 
     @property
     def name(self) -> str:
         """The GPU's name, else what it is called by."""
-        return next((reading.name for reading in self._readings if reading.name), None) or self._name
+        return self._sampler.found().name or self._name
 
     @property
     def power_limited(self) -> bool:
         """Whether the clock was held down for power at any time."""
-        return any(POWER_CAP in (reading.throttle or "") for reading in self._readings)
-
-    def sample(self) -> None:
-        """Take a reading."""
-        if self._nvml is not None:
-            self._readings.append(self._nvml.read(self._index))
+        return bool(self._sampler.found().throttle_bits & _POWER_CAP_BIT)
 
     def conditions(self) -> GpuConditions | None:
         """All readings together; None where there are none."""
-        if not self._readings:
+        found = self._sampler.found()
+        if not found.samples:
             return None
-        clocks = [reading.clock_mhz for reading in self._readings if reading.clock_mhz is not None]
-        powers = [reading.power_w for reading in self._readings if reading.power_w is not None]
-        heats = [reading.temperature_c for reading in self._readings if reading.temperature_c is not None]
-        reasons = dict.fromkeys(reading.throttle for reading in self._readings if reading.throttle)
-        first = self._readings[0]
         return GpuConditions(
-            name=first.name,
-            uuid=first.uuid,
-            driver=first.driver,
-            clock_mhz=(min(clocks), max(clocks)) if clocks else None,
-            power_w=max(powers, default=None),
-            temperature_c=max(heats, default=None),
-            throttle=tuple(reasons),
-            samples=len(self._readings),
+            name=found.name,
+            uuid=found.uuid,
+            driver=found.driver,
+            clock_mhz=found.clock_mhz,
+            power_w=found.power_w,
+            temperature_c=found.temperature_c,
+            throttle=found.throttle,
+            tenants=found.tenants,
+            samples=found.samples,
         )

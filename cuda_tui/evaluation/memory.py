@@ -6,6 +6,10 @@ MEASURING = 10  # processes with a context: oracle, four candidates, the baselin
 VERIFYING = 2  # oracle and one candidate
 
 
+class TooLittleMemory(Exception):
+    """Measuring does not fit on the GPU; the text says what does."""
+
+
 def needed_bytes(*, state_bytes: int, draw_bytes: int, processes: int = MEASURING, l2_bytes: int = 60 << 20) -> int:
     """A rough lower limit of the GPU memory that `processes` of one evaluation take together.
 

@@ -19,6 +19,7 @@ from cuda_tui.evaluation.build.plan import BuildOptions
 from cuda_tui.evaluation.candidate import Candidate, Rejected
 from cuda_tui.evaluation.findings import Findings, summary
 from cuda_tui.evaluation.machine import GpuWatch, Place
+from cuda_tui.evaluation.memory import TooLittleMemory
 from cuda_tui.evaluation.profile.sanitizer import Check, Checked
 from cuda_tui.evaluation.profile.sass import Disassembly
 from cuda_tui.evaluation.profile.tools import Building, ProfileTools
@@ -28,7 +29,6 @@ from cuda_tui.evaluation.report import (
     BuildReport,
     Code,
     Flag,
-    Measured,
     NotMeasured,
     Performance,
     Profile,
@@ -69,7 +69,7 @@ class Evaluator:
         self.task = workspace.task
         self.on_progress = on_progress
         self._interpreter = interpreter
-        self._place = Place.of(self.task.device)
+        self._place = Place.of(self.task.device, interpreter.environment)
         self._on_gpu = self.task.device.startswith("cuda")
         self._cancel = threading.Event()
         self._bench = Bench(workspace, interpreter=interpreter, cancel=self._cancel)
@@ -206,18 +206,21 @@ class Evaluator:
                 raise Rejected(failed.code or Code.NUM_MISMATCH, f"{failed.name}: {failed.reason}")
         return seeds
 
-    def _measure(self, candidate: Candidate) -> Measured:
+    def _measure(self, candidate: Candidate) -> Performance:
         self._bench.quiet()
-        with self._stages.stage("baselines"):
-            baselines = self._bench.baselines()
+        try:
+            with self._stages.stage("baselines"):
+                baselines = self._bench.baselines()
+        except TooLittleMemory as problem:
+            return NotMeasured(reason=str(problem))
         sides = (candidate, self._reference, baselines)
         with (
             self._stages.stage("measure") as say,
             lease(self._place.lease, wait_s=LEASE_WAIT_S, on_wait=self._say_waiting, cancel=self._cancel),
         ):
             if self._on_gpu:
-                watch = GpuWatch(self._place.index, name=self.task.device)
-                found = device_measure.measure(*sides, watch=watch, emit=self.on_progress, cancel=self._cancel)
+                with GpuWatch(self._place, name=self.task.device) as watch:
+                    found = device_measure.measure(*sides, watch=watch, emit=self.on_progress, cancel=self._cancel)
                 say(summary(found))
                 return found
             measured = measuring.measure(*sides, emit=self.on_progress, cancel=self._cancel)

@@ -68,7 +68,7 @@ def with_roofline(profile: Profile, trace: dict[str, Any]) -> Profile:
     """
     if not profile.peak_bandwidth_gbs or not profile.peak_gflops:
         return profile
-    known = work.by_operator(trace)
+    known = work.by_operator(trace, {_operator(row.name): row.total_us for row in profile.rows})
     rows = tuple(_with_bound(row, known, profile.peak_bandwidth_gbs, profile.peak_gflops) for row in profile.rows)
     totals = trace["totals"]
     moved = totals["bytes_read"] + totals["bytes_written"]
@@ -83,7 +83,7 @@ def with_roofline(profile: Profile, trace: dict[str, Any]) -> Profile:
 
 
 def _with_bound(row: KernelRow, known: dict[str, work.Work], bandwidth_gbs: float, gflops: float) -> KernelRow:
-    found = known.get(row.name.removeprefix("aten::").rstrip("_"))
+    found = known.get(_operator(row.name))
     if found is None or row.authored or row.total_us <= 0:
         return row
     memory_us, compute_us = found.bytes_moved / bandwidth_gbs / 1e3, found.flop / gflops / 1e3
@@ -94,3 +94,8 @@ def _with_bound(row: KernelRow, known: dict[str, work.Work], bandwidth_gbs: floa
         bound="memory" if memory_us >= compute_us else "compute",
         roofline_share=max(memory_us, compute_us) / row.total_us,
     )
+
+
+def _operator(name: str) -> str:
+    """Without namespace, and as it is called when it does not work in place."""
+    return name.removeprefix("aten::").rstrip("_")

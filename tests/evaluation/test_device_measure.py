@@ -14,7 +14,7 @@ from cuda_tui.evaluation.baselines import Baselines
 from cuda_tui.evaluation.candidate import Candidate, Prepared, Rejected, read_prepared
 from cuda_tui.evaluation.device_checks import check_audits, check_clock, check_company
 from cuda_tui.evaluation.device_measure import Process, measure
-from cuda_tui.evaluation.machine import GpuWatch
+from cuda_tui.evaluation.machine import GpuWatch, Place
 from cuda_tui.evaluation.progress import Progress, SliceDone
 from cuda_tui.evaluation.reference import Reference
 from cuda_tui.evaluation.report import BaselineState, Code, Measured, Outcome, Trial
@@ -147,7 +147,7 @@ def run(
         cast(Candidate, candidate),
         cast(Reference, reference or SimulatedReference()),
         cast(Baselines, SimulatedBaselines(*baselines)),
-        watch=GpuWatch(None, name="cuda"),
+        watch=GpuWatch(Place(lease="gpu"), name="cuda"),
         emit=progress.append,
     )
     return found, progress

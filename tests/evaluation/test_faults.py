@@ -13,7 +13,7 @@ HINT = "\nSearch for `cudaErrorX' in the CUDA documentation.\nCUDA kernel errors
     [
         ("AcceleratorError", "CUDA error: an illegal memory access was encountered" + HINT, Code.MEM_FAULT,
          "illegal memory access"),
-        ("AcceleratorError", "CUDA error: misaligned address" + HINT, Code.MEM_FAULT, "misaligned address: a wide load"),
+        ("AcceleratorError", "CUDA error: misaligned address" + HINT, Code.MEM_FAULT, "misaligned address: a wide"),
         ("AcceleratorError", "CUDA error: device-side assert triggered" + HINT, Code.MEM_FAULT,
          "a device-side assert failed"),
         ("AcceleratorError", "CUDA error: unspecified launch failure" + HINT, Code.MEM_FAULT,
@@ -24,8 +24,8 @@ HINT = "\nSearch for `cudaErrorX' in the CUDA documentation.\nCUDA kernel errors
         ("RuntimeError", "CUDA error: invalid configuration argument" + HINT, Code.LAUNCH_ERROR,
          "launch refused: invalid configuration argument (more than 1024 threads"),
         ("RuntimeError", "CUDA error: no kernel image is available for execution on the device", Code.LAUNCH_ERROR,
-         "launch refused: no kernel image is available for execution on the device (the library was not built for"),
-        ("RuntimeError", "CUDA error: too many resources requested for launch", Code.LAUNCH_ERROR, "launch refused: too"),
+         "launch refused: no kernel image is available for execution on the device (the library was not"),
+        ("RuntimeError", "CUDA error: too many resources requested for launch", Code.LAUNCH_ERROR, "launch refused:"),
         ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 3.00 TiB. GPU 0 has a total capacity of 139.80 GiB "
          "of which 138.21 GiB is free. Including non-PyTorch memory, this process has 1.6 GiB in use.", Code.RAISED,
          "out of GPU memory: 3.00 TiB asked for, 138.21 GiB free of 139.80 GiB"),

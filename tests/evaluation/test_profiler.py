@@ -44,3 +44,23 @@ def test_roofline_says_which_ceiling_binds_and_how_near_it_is() -> None:
     row = next(row for row in with_roofline(profile, trace).rows if row.name == "aten::mm")
     assert row.bound == "compute"
     assert row.roofline_share == 0.8  # 4 MFLOP at 50 GFLOP/s are 80 of 100 µs
+
+
+def test_work_belongs_to_the_name_that_did_it_and_not_to_its_caller() -> None:
+    rows = [
+        {"name": "aten::_softmax", "calls": 1.0, "self_us": 20.0, "device_us": 0.0},
+        {"name": "aten::softmax", "calls": 1.0, "self_us": 2.0, "device_us": 0.0},
+    ]
+    ceilings = {"bandwidth_gbs": 10.0, "gflops": 50.0}
+    profile = to_profile({"rows": rows, "device_events": 0, "ceilings": ceilings}, subject="reference", device="cpu")
+    node = {"op": "aten.softmax.int", "name": "softmax", "outputs": [{"bytes": 1000}], "flop": 10}
+    trace = {
+        "nodes": [node | {"bytes_read": 50_000, "bytes_written": 50_000}],
+        "totals": {"bytes_read": 50_000, "bytes_written": 50_000, "flop": 10},
+        "inputs": [],
+        "parameters": [],
+        "outputs": {"ref": "softmax"},
+    }
+    inner, outer = with_roofline(profile, trace).rows
+    assert inner.roofline_share == 0.5
+    assert outer.roofline_share is None

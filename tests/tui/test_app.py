@@ -19,7 +19,7 @@ from cuda_tui.tui.feed import LiveFeed
 from cuda_tui.tui.screens.help import HelpScreen
 from cuda_tui.tui.screens.live import LiveScreen
 from cuda_tui.tui.screens.replay import ReplayScreen
-from cuda_tui.tui.screens.start import StartScreen
+from cuda_tui.tui.screens.start import Offer, StartScreen
 from cuda_tui.tui.widgets.approval import TYPING_S, ApprovalPanel
 from cuda_tui.tui.widgets.code import LogView
 from cuda_tui.tui.widgets.composer import BIG_PASTE_LINES, Composer
@@ -433,6 +433,26 @@ async def test_every_session_takes_one_line_of_the_list_however_narrow_the_scree
         await pilot.pause(0.2)
         sessions = app.screen.query_one(OptionList)
         assert sessions.virtual_size.height == len(damaged)
+
+
+async def test_start_screen_offers_the_devices_and_begins_with_those_that_are_named() -> None:
+    begun: list[Opening] = []
+
+    async def remember(opening: Opening) -> SessionRunner:
+        begun.append(opening)
+        raise UsageError("stop here")
+
+    found = Offer(default="cuda", devices={"cuda:0": "NVIDIA H200", "cpu": ""}, target="sm_90a", note="a note [/x]")
+    app = CudaTui(replace(Options(), open_session=remember, offer=lambda: found))
+    async with app.run_test(size=(100, 24)) as pilot:
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert "here: cuda:0 (NVIDIA H200), cpu" in shown(app)
+        assert "sm_90a, the GPU's own" in shown(app)
+        assert "a note [/x]" in shown(app)
+        await pilot.press(*"m.py", "tab", "tab", *"cuda:1", "tab", *"80,90a", "enter")
+        await pilot.pause(0.2)
+    assert (begun[0].target, begun[0].device, begun[0].architectures) == ("m.py", "cuda:1", "80,90a")
 
 
 async def test_session_that_cannot_be_opened_leads_back_to_the_start_screen_with_the_reason() -> None:

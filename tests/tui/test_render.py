@@ -265,7 +265,8 @@ def test_machine_says_not_available_where_nothing_is_known() -> None:
     shown = text(machine_lines((MachineSampled(cpu_load=1.0, throttle="power cap"),), 100))
     assert "1.0 cores" in shown
     assert shown.count("n/a") == 6
-    assert "Throttled now: power cap" in shown
+    assert "now" in shown
+    assert "Held down by: power cap" in shown
     assert sparkline([None, 0.0, 1.0], 3, top=1.0) == " ▁█"
 
 

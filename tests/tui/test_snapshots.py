@@ -10,6 +10,7 @@ from cuda_tui.events import ApprovalAsked, Built, CandidateEvaluated, Entry, Eve
 from cuda_tui.tui.app import CudaTui, Options, Recording
 from cuda_tui.tui.screens.replay import ReplayScreen
 from tests.fixtures_session import session_events
+from tests.gpu_session import on_gpu
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +61,22 @@ CASES = {
     "approval-120x40": ((120, 40), at(position_of(ApprovalAsked, 0))),
     "help-120x40": ((120, 40), at(END, "f1")),
 }
+
+
+GPU_CASES = {
+    "speedup-80x24": ((80, 24), at(END, "f5")),
+    "speedup-120x40": ((120, 40), at(END, "f5")),
+    "speedup-200x60": ((200, 60), at(END - 1, "f5")),
+    "machine-80x24": ((80, 24), at(END - 1, "f8")),
+    "machine-120x40": ((120, 40), at(END - 1, "f8")),
+}
+
+
+@pytest.mark.parametrize("case", GPU_CASES)
+def test_screen_of_a_gpu_task_looks_as_it_did(case: str, snap_compare: Compare) -> None:
+    size, prepare = GPU_CASES[case]
+    records = tuple(Entry(seq=record.seq, at=record.at, event=on_gpu(record.event)) for record in RECORDS)  # type: ignore[arg-type]  # as above
+    assert snap_compare(CudaTui(Options(), start=Recording(records=records)), terminal_size=size, run_before=prepare)
 
 
 @pytest.mark.parametrize("case", CASES)

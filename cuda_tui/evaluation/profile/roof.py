@@ -19,7 +19,9 @@ def with_roof(profile: Profile, ceilings: tuple[Ceiling, ...], *, trace: dict[st
     profile = with_ceilings(profile, ceilings)
     if copy is None:
         return profile
-    known, alone = work.by_operator(trace), _kernels_alone(profile)
+    alone = _kernels_alone(profile)
+    times = {alone[row.name]: row.total_us for row in profile.rows if row.name in alone}
+    known = work.by_operator(trace, times)
     rows = []
     for row in profile.rows:
         found = known.get(alone.get(row.name, ""))

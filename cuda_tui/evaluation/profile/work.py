@@ -1,5 +1,6 @@
 """What a trace says must be done: bytes and FLOP by operator, and the bytes that any version has to move."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 # An operator of the trace, and the names under which torch launches its kernels or a profiler lists it.
@@ -21,19 +22,22 @@ class Work(NamedTuple):
     flop_by_dtype: dict[str, int]
 
 
-def by_operator(trace: dict[str, Any]) -> dict[str, Work]:
-    """Work under each name that it may be listed by, without the namespace."""
+def by_operator(trace: dict[str, Any], times: Mapping[str, float]) -> dict[str, Work]:
+    """Work by the name that a profile lists it under; `times` are the profile's, by name without the namespace.
+
+    Of the names that one operator can have, the one with the most time did the work; the others only called it.
+    """
     found: dict[str, Work] = {}
     for node in trace["nodes"]:
         name = node["op"].split(".")[1]
         dtype = node["outputs"][0].get("dtype", "float32") if node["outputs"] else "float32"
-        for alias in (name, *SAME_WORK.get(name, ())):
-            before = found.get(alias, Work(0, 0, {}))
-            found[alias] = Work(
-                before.bytes_moved + node["bytes_read"] + node["bytes_written"],
-                before.flop + node["flop"],
-                before.flop_by_dtype | {dtype: before.flop_by_dtype.get(dtype, 0) + node["flop"]},
-            )
+        listed = max((name, *SAME_WORK.get(name, ())), key=lambda alias: times.get(alias, 0.0))
+        before = found.get(listed, Work(0, 0, {}))
+        found[listed] = Work(
+            before.bytes_moved + node["bytes_read"] + node["bytes_written"],
+            before.flop + node["flop"],
+            before.flop_by_dtype | {dtype: before.flop_by_dtype.get(dtype, 0) + node["flop"]},
+        )
     return found
 
 

@@ -92,6 +92,8 @@ class Service:
             "not_compared": sorted(f"{path} ({kind})" for path, kind in first.opaque.items()),
             "varies": [not same(a, b) for a, b in zip(first.tensors, varied.tensors, strict=False)],
             "changing": self._changing(plan, inputs),
+            "state_bytes": sum(tensor.nbytes for tensor in self.pair.initial.values()),
+            "draw_bytes": sum(tensor.nbytes for tensor in [*inputs, *first.tensors]),
             "reference_dtype": self.pair.dtype,
             "why_not_double": self.pair.why_not_double,
         }

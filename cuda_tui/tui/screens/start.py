@@ -111,10 +111,11 @@ class StartScreen(Screen[None]):
                 )
             with Horizontal(classes="field"):
                 yield Label("Device")
-                yield Input(placeholder="a GPU that can be used, else cpu", id="device", compact=True)
+                yield Input(placeholder="a GPU, else cpu", id="device", compact=True)
                 yield Label("CUDA targets", id="targets-label")
                 yield Input(placeholder="the GPU's own", id="targets", compact=True)
-            yield Static(id="note")
+            looking = "looking for devices" if self._offer is not None else ""
+            yield Static(Content.styled(looking, "$text-muted"), id="note")
             yield Button("Start", id="begin", variant="primary", compact=True)
             yield Static(self._titles(), id="titles")
             yield OptionList(id="sessions", markup=False, compact=True)
@@ -136,14 +137,15 @@ class StartScreen(Screen[None]):
 
     def _offered(self, found: Offer) -> None:
         """Say what there is; what the person has typed meanwhile stays."""
-        named = [f"{device}: {name}" if name else device for device, name in found.devices.items()]
+        named = [f"{device} ({name})" if name else device for device, name in found.devices.items()]
         device, targets = self.query_one("#device", Input), self.query_one("#targets", Input)
-        device.placeholder = plain(f"{found.default} (by default); {', '.join(named)}")
+        device.placeholder = found.default
         device.suggester = SuggestFromList(list(found.devices))
         targets.placeholder = plain(f"{found.target}, the GPU's own" if found.target else "sm_90a, sm_80")
         note = self.query_one("#note", Static)
-        note.update(Content.styled(plain(found.note), "$text-warning"))
-        note.set_class(bool(found.note), "-shown")
+        known = Content.styled(plain(f"here: {', '.join(named)}"), "$text-muted")
+        why = [Content.styled(plain(found.note), "$text-warning")] if found.note else []
+        note.update(Content("\n").join([known, *why]))
 
     def on_resize(self) -> None:
         """Lay the list out for the new width."""

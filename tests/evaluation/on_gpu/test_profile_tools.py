@@ -78,13 +78,13 @@ CUDA_TUI_IMPL(CUDA, m) { m.impl("twice_silu", TORCH_BOX(&twice_silu)); }
 """
 STORE = "  out[i] = v;\n"
 PLANTED = {
-    "memcheck": ("  out[i + 4096 * 1024] = v;\n", "Invalid __global__ write"),
+    "memcheck": ("  out[i + (1ll << 36)] = v;\n", "Invalid __global__ write"),
     "racecheck": (
         "  __shared__ float near[256]; near[threadIdx.x] = v.x; v.x = near[(threadIdx.x + 33) % 256];\n" + STORE,
         "race",
     ),
     "initcheck": ("  v.x += out[i].x;\n" + STORE, "Uninitialized __global__ memory read"),
-    "synccheck": ("  if (threadIdx.x < 16) __syncthreads();\n" + STORE, "Barrier error"),
+    "synccheck": ("  if (threadIdx.x < 128) __syncthreads();\n" + STORE, "Barrier error"),
 }
 
 
@@ -190,7 +190,7 @@ def test_reference_has_kernels_with_operators_and_a_floor(reference: Profile) ->
 def check(bench: Bench, name: Check) -> Checked:
     found = bench.evaluator.sanitize(name)
     say(checked_text(found))
-    if not found.ran and "not " in found.problem and "installed" in found.problem + " installed":
+    if "not installed" in found.problem or "not supported" in found.problem:
         pytest.skip(found.problem)
     assert found.ran, found.problem
     return found
