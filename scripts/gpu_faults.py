@@ -38,16 +38,16 @@ def main(arguments: list[str]) -> int:
 def _run(folder: Path, interpreter: Interpreter, planted: list[Planted]) -> int:
     began = time.monotonic()
     bench = Bench(folder / "workspace", MODEL, interpreter, init=None, time_limit_s=TIME_LIMIT_S)
-    first = bench.evaluate(HONEST, **SOURCES)
+    first = bench.evaluate(HONEST, "verify", **SOURCES)
     print(f"sandbox: {first.sandbox}; honest before all: {_verdict(first)} {first.message}")
     print(f"{'planted':30}{'verdict':10}{'code':14}{'s':>6}  {'honest after':14}message")
     surprises = first.verdict is not Verdict.PASSED
     for number, item in enumerate(planted):
         used = Bench(folder / f"other-{number}", MODEL, interpreter, init=None, **item.task) if item.task else bench
         start = time.monotonic()
-        report = used.evaluate(item.source, **SOURCES)
+        report = used.evaluate(item.source, "verify", **SOURCES)
         seconds = time.monotonic() - start
-        after = bench.evaluate(HONEST, **SOURCES)
+        after = bench.evaluate(HONEST, "verify", **SOURCES)
         wrong = _wrong(item, report)
         surprises += bool(wrong) + (after.verdict is not Verdict.PASSED)
         code = report.code.value if report.code else "-"

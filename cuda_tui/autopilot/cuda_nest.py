@@ -48,6 +48,7 @@ class CudaNest(Nest):
         super().__init__(plan, pointer, Tuning())
         self.length, self.rows_count = length_of(plan), rows_of(plan)
         self.vectors: dict[Scalar, str] = {}  # loads that are in registers, and the text of their element
+        self.halves: list[str] = []  # held vectors of 16-bit numbers
         self.moved: dict[str, str] = {}  # tensors that are moved in vectors, and their dtypes
         self.slots = self._slots()
         self.last = False  # whether this is the last kernel, which writes the numbers of a row
@@ -60,6 +61,11 @@ class CudaNest(Nest):
     @property
     def column_blocks(self) -> int:
         return math.ceil(self.columns / (self.shape.x * self.shape.width)) if self.shape.is_columns else 1
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether a row's 16-bit numbers fit registers only as long as nobody keeps them widened to 32 bits."""
+        return self.shape.width > 1 and self.shape.items * self.shape.width > (32 if self.shape.x > 512 else 80)
 
     @property
     def tiles(self) -> int:
@@ -207,6 +213,8 @@ class CudaNest(Nest):
         stores = self._stores(number)
         if not reds and not stores:
             return
+        for name in self.halves if self.is_tight else []:
+            self.out.put(f"dev::renew({name});")
         single = [red for red in reds if red not in self.paired]
         pairs = list(dict.fromkeys(self.paired[red] for red in reds if red in self.paired))
         walk = CudaWalk(self, reds=single, pairs=pairs, stores=stores)

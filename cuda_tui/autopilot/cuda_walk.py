@@ -95,7 +95,13 @@ class CudaWalk:
         return [
             load for load in loads
             if not load.dynamic and is_wide_load(load, plan, width) and (load.axes & moves or not plan.reds)
+            and not (self._is_shared(load) and load not in self.guards)
         ]  # fmt: skip
+
+    def _is_shared(self, load: Load) -> bool:
+        """Whether all rows read the same (weights): it comes from a near cache, and registers are for the row."""
+        rows = frozenset(self.plan.rows)
+        return self.shape.holds and bool(rows) and not load.axes & rows
 
     def _late_loads(self) -> list[Load]:
         """Vectors whose place depends on a looked-up index, or does not change along the walk."""
@@ -203,6 +209,8 @@ class CudaWalk:
             guard = f"if ({' && '.join(tests)}) " if tests else ""
             self.out.put(f"{guard}{names[load]}[n] = {self._vector(load, {})};")
             self.nest.vectors[load] = f"{names[load]}[n].at[u]"
+            if self.shape.holds and load.dtype in ("float16", "bfloat16"):
+                self.nest.halves.append(names[load])
         self.out.close()
 
     def _vector(self, load: Load, names: dict[Scalar, str]) -> str:

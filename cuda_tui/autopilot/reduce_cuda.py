@@ -5,6 +5,8 @@ REDUCE_HEADER = "kernels/device_reductions.cuh"
 REDUCE_TEXT = r"""// Shared by the kernels here: how partial results join, over a vector, a row of threads, a column.
 #pragma once
 
+#include <cstring>
+
 #include "device_tools.cuh"
 
 namespace dev {
@@ -133,6 +135,21 @@ __device__ __forceinline__ T fold(const T (&parts)[WIDTH]) {
 #pragma unroll
     for (int u = 0; u < half; ++u) value[u] = Op::join(value[u], value[u + half]);
   return value[0];
+}
+
+// Makes the compiler forget what it computed from these 16-bit numbers: without it, it keeps them widened from walk to
+// walk, in twice the registers, and spills.
+template <typename T, int WIDTH, int N>
+__device__ __forceinline__ void renew(Vec<T, WIDTH> (&vectors)[N]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int u = 0; u < WIDTH; u += 2) {
+      uint32_t pair;
+      memcpy(&pair, &vectors[n].at[u], 4);
+      asm volatile("" : "+r"(pair));
+      memcpy(&vectors[n].at[u], &pair, 4);
+    }
 }
 
 template <typename T>

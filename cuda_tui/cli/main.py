@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_optimize(commands)
     _add_resume(commands)
     _add_eval(commands)
+    _add_profile(commands)
     replay = commands.add_parser("replay", help="play a recorded session back")
     replay.add_argument(
         "session", metavar="FILE|ID", nargs="?", help="a log file or a session's name; newest if left out"
@@ -145,6 +146,22 @@ def _add_eval(commands: Any) -> None:
     evaluate.add_argument("--device", metavar="D", help="another GPU than the task's, as cuda:1")
     evaluate.add_argument("--python", metavar="EXE", help="the interpreter that runs the model")
     evaluate.set_defaults(run=_eval)
+
+
+def _add_profile(commands: Any) -> None:
+    profile = commands.add_parser("profile", help="show where the time goes, check memory accesses, show machine code")
+    profile.add_argument("workspace", metavar="WORKSPACE", help="the folder with task.toml")
+    profile.add_argument("--reference", action="store_true", help="the model as given, in place of the candidate")
+    checks = ("memcheck", "racecheck", "initcheck", "synccheck")
+    profile.add_argument("--check", choices=checks, help="run the candidate under compute-sanitizer instead")
+    profile.add_argument(
+        "--sass", metavar="KERNEL", help="machine code of the kernels whose name contains this instead"
+    )
+    profile.add_argument("--line", type=int, metavar="N", help="with --sass: the source line whose code to show")
+    profile.add_argument("--json", action="store_true", help="print JSON")
+    profile.add_argument("--device", metavar="D", help="another GPU than the task's, as cuda:1")
+    profile.add_argument("--python", metavar="EXE", help="the interpreter that runs the model")
+    profile.set_defaults(run=_profile)
 
 
 # ---- commands
@@ -208,6 +225,21 @@ def _eval(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         device=arguments.device,
     )
+
+
+def _profile(arguments: argparse.Namespace) -> int:
+    from cuda_tui.cli.profile import Wanted, run
+
+    around = _around(arguments)
+    wanted = Wanted(
+        reference=arguments.reference,
+        check=arguments.check,
+        sass=arguments.sass,
+        line=arguments.line,
+        device=arguments.device,
+    )
+    workspace, cache = Path(arguments.workspace), around.folders.cache
+    return run(workspace, wanted, host=around.host, cache=cache, as_json=arguments.json)
 
 
 def _replay(arguments: argparse.Namespace) -> int:

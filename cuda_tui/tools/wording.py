@@ -147,7 +147,9 @@ def _profile_row(row: KernelRow) -> str:
     facts += [*_launch_facts(row), row.evidence]
     what = f"{shown(row.name)} ({', '.join(filter(None, facts))})"
     counters = _counters(row.counters) if row.counters is not None else ""
-    return _lines(f"{row.share:>7.1%}{row.total_us:>11.1f}{row.calls:>7}  {what}", counters)
+    # What has no time, since none was recorded, must not read as one that took none.
+    timed = f"{row.share:>7.1%}{row.total_us:>11.1f}{row.calls:>7}" if row.total_us else f"{'-':>7}{'-':>11}{'-':>7}"
+    return _lines(f"{timed}  {what}", counters)
 
 
 def _launch_facts(row: KernelRow) -> list[str]:

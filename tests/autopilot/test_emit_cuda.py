@@ -57,9 +57,9 @@ def test_vector_path_is_taken_only_where_pointers_are_aligned() -> None:
     function, tensors = lambda x: (x * 2).exp(), (torch.randn(8, 64),)
     graph, fusion = fused(function, *tensors, device="cuda")
     text = emit_cuda(fusion.groups[0].plan, name="op", variables=variables(graph), about=[]).files["kernels/op.cu"]
-    assert "if (dev::aligned<4>(" in text
-    assert "op_kernel<4><<<" in text
-    assert "op_kernel<1><<<" in text
+    assert "const bool wide = dev::aligned<4>(" in text
+    assert "if (wide) op_kernel<true><<<" in text
+    assert "if (!wide) op_kernel<false><<<" in text
 
 
 @pytest.mark.slow

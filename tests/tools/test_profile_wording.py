@@ -109,3 +109,9 @@ def test_clean_check_and_check_that_did_not_run_are_told_apart() -> None:
     assert clean == "memcheck: nothing found on one call (other inputs may still fail)"
     absent = Checked(check="memcheck", ran=False, problem="compute-sanitizer is not installed here")
     assert checked_text(absent) == "memcheck could not be done: compute-sanitizer is not installed here"
+
+
+def test_kernel_that_only_the_compiler_knows_has_no_time_and_no_share() -> None:
+    row = KernelRow(name="silu", calls=0, total_us=0.0, share=0.0, authored=True, registers=40, evidence="ptxas")
+    text = profile_text(Profile(subject="candidate", rows=(row,), total_us=0.0))
+    assert text.splitlines()[-1].split() == ["-", "-", "-", "silu", "(authored,", "40", "registers,", "ptxas)"]

@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from cuda_tui.evaluation.report import Profile
+from cuda_tui.evaluation.report import KernelRow, Profile
 from cuda_tui.tui.render.kernels import kernel_lines
 from tests.tools.test_profile_wording import PROFILE as GPU_PROFILE
 
@@ -31,5 +31,13 @@ def test_profile_without_gpu_activity_shows_no_table_and_no_percentages() -> Non
     silent = Profile(subject="candidate", rows=(), total_us=0.0, notes=("no GPU activity recorded",))
     shown = text(kernel_lines((silent,), 80))
     assert "no GPU activity recorded" in shown
+    assert "%" not in shown
+    assert "0.00" not in shown
+
+
+def test_kernels_that_only_the_compiler_knows_have_no_times() -> None:
+    row = KernelRow(name="silu", calls=0, total_us=0.0, share=0.0, authored=True, registers=40, evidence="ptxas")
+    shown = text(kernel_lines((Profile(subject="candidate", rows=(row,), total_us=0.0),), 80))
+    assert "ptxas" in shown
     assert "%" not in shown
     assert "0.00" not in shown

@@ -191,8 +191,7 @@ class ProfileTools:
         """Machine code of the kernels whose name contains `kernel`, as the workspace is now."""
         build = self._building.build()
         if build is None or build.library is None:
-            why = "there are no kernels to build" if build is None else "the build failed: see `build`"
-            return sass.Disassembly(problem=why)
+            return sass.Disassembly(problem=_no_library(build))
         return sass.disassemble(self.solo, self._workspace.root / build.library, kernel=kernel, line=line)
 
     # ---- pieces
@@ -218,6 +217,12 @@ class ProfileTools:
             yield drawn
         finally:
             self._reference.spend(drawn)
+
+
+def _no_library(build: BuildReport | None) -> str:
+    if build is None:
+        return "there are no kernels to build"
+    return "the kernels compile, and are linked only where torch has CUDA" if build.succeeded else "the build failed"
 
 
 def _noted(profile: Profile, note: str) -> Profile:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import driver
+from . import driver, tensors
 from .loading import Fault
 
 BEHIND_MS = 2.0  # how long a producer keeps a call's inputs from being there
@@ -39,9 +39,9 @@ def spin(microseconds: float) -> None:
     torch.cuda._sleep(max(1, int(microseconds * 2000)))
 
 
-def placed(tensors: "list[torch.Tensor]", device: torch.device) -> "list[torch.Tensor]":
+def placed(given: "list[torch.Tensor]", device: torch.device) -> "list[torch.Tensor]":
     """The tensors on a device, with their strides."""
-    return [tensor if tensor.device == device else tensor.to(device) for tensor in tensors]
+    return [tensor if tensor.device == device else tensor.to(device) for tensor in given]
 
 
 @contextlib.contextmanager
@@ -68,15 +68,16 @@ def call_behind_a_producer(
     `given` holds the values afterwards. Work that a candidate puts on another stream, the default one for instance,
     reads what was there before, or has not written its result when it is looked at.
     """
-    values = [tensor.clone(memory_format=torch.preserve_format) for tensor in given]
-    for tensor in given:
-        blank(tensor)
+    memory = [tensors.memory_of(tensor) for tensor in given]  # an expanded tensor cannot be written to
+    values = [part.clone() for part in memory]
+    for part in memory:
+        blank(part)
     stream = torch.cuda.Stream(device)
     torch.cuda.synchronize(device)
     with torch.cuda.stream(stream):
         spin(BEHIND_MS * 1000)
-        for tensor, value in zip(given, values, strict=True):
-            tensor.copy_(value)
+        for part, value in zip(memory, values, strict=True):
+            part.copy_(value)
         result = checked(lambda: call(given))
         stream.synchronize()
     return result

@@ -61,12 +61,10 @@ class Copier:
         self._stream = _P()
         call("cuStreamCreate", ctypes.byref(self._stream), 1)  # CU_STREAM_NON_BLOCKING
 
-    def to_host(self, source: int, size: int) -> "ctypes.Array[ctypes.c_char]":
-        """`size` bytes from a device address, as they are now."""
-        buffer = ctypes.create_string_buffer(size)
-        call("cuMemcpyDtoHAsync_v2", buffer, ctypes.c_ulonglong(source), ctypes.c_size_t(size), self._stream)
+    def to_host(self, source: int, target: int, size: int) -> None:
+        """`size` bytes from a device address to a host address, as they are now."""
+        call("cuMemcpyDtoHAsync_v2", _P(target), ctypes.c_ulonglong(source), ctypes.c_size_t(size), self._stream)
         call("cuStreamSynchronize", self._stream)
-        return buffer
 
 
 class Chain:

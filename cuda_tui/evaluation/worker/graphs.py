@@ -50,7 +50,7 @@ class Slab:
         length = -(-max(span, 1) // step) * step
         self._memory = torch.empty(sets * length, dtype=given.dtype, device=given.device)
         self._rows = self._memory.view(sets, length)[:, :span]
-        self._base = torch.as_strided(given, (span,), (1,)).clone()
+        self._base = tensors.memory_of(given).clone()
         self._rows.copy_(self._base.expand(sets, span))
         self.places = [
             torch.as_strided(self._memory, given.shape, given.stride(), number * length) for number in range(sets)
@@ -107,7 +107,7 @@ def rewritten(
         made.append(copy)
         if not change or not copy.numel():
             continue
-        flat = torch.as_strided(copy, (tensors.span(copy),), (1,))
+        flat = tensors.memory_of(copy)
         step, factors = _chances(_Random(f"{seed}:{replay}:{index}"), flat.numel(), sets)
         turned = torch.roll(flat, -step)
         factor = torch.tensor(factors[number], dtype=flat.dtype, device=flat.device) if flat.is_floating_point() else 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import compare, loading, precise, profiling, settings, tensors, timing, trees
+from . import compare, forms, loading, precise, profiling, settings, tensors, timing, trees
 from . import device as gpu
 from .answers import alias_problem, layout_problem, same, sprinkle, words
 from .loading import Fault
@@ -92,6 +92,7 @@ class Service:
             "not_compared": sorted(f"{path} ({kind})" for path, kind in first.opaque.items()),
             "varies": [not same(a, b) for a, b in zip(first.tensors, varied.tensors, strict=False)],
             "changing": self._changing(plan, inputs),
+            "forms": forms.applicable(inputs),
             "state_bytes": sum(tensor.nbytes for tensor in self.pair.initial.values()),
             "draw_bytes": sum(tensor.nbytes for tensor in [*inputs, *first.tensors]),
             "reference_dtype": self.pair.dtype,
@@ -168,6 +169,17 @@ class Service:
             "state": state_rows | ties,
         }
 
+    def draw_form(self, name: str, like: str, form: str, only: "int | None", folder: str) -> "dict[str, Any]":
+        """A draw with the values of another, all of its inputs or one in a form; `refused` where the model raises."""
+        base = self.draws[like]
+        self.pair.set_state(base.state_seed)
+        try:
+            self.draws[name], chosen = forms.redraw(self.pair, base, form, only)
+        except Exception as error:
+            return {"refused": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
+        rows = tensors.write_tensors(self.draws[name].inputs, os.path.join(folder, name + ".bin"))
+        return {"plan": base.args_plan, "rows": rows, "file": name + ".bin", "inputs": chosen}
+
     def _inputs(self, seed: int) -> "tuple[trees.Plan, list[torch.Tensor]]":
         leaves = trees.flatten(self._drawn(seed), "inputs")
         if leaves.opaque:
@@ -192,8 +204,11 @@ class Service:
 
     # ---- comparison
 
-    def compare(self, name: str, path: str, answer: "dict[str, Any]", stack: bool = True) -> "dict[str, Any]":
-        """Compare a candidate's outputs for a draw: structure, types, values, inputs left alone."""
+    def compare(self, name: str, path: str, answer: "dict[str, Any]", named: bool = False) -> "dict[str, Any]":
+        """Compare a candidate's outputs for a draw: structure, types, values, inputs left alone.
+
+        Small outputs are judged over all draws; `named` says that this draw answers for what it makes wrong there.
+        """
         draw = self.draws[name]
         try:
             if problem := layout_problem(draw, answer):
@@ -206,7 +221,7 @@ class Service:
             return {"checks": [], "code": "FORGED_RESULT", "reason": f"the answer cannot be read: {error!r}"}
         checks = []
         for index, output_path in enumerate(draw.eager.paths):
-            checks.append(self._check(output_path, index, draw, outputs[index], stack=stack))
+            checks.append(self._check(output_path, index, draw, outputs[index], named=named))
         failed = next((check for check in checks if not check["passed"]), None)
         if failed is not None:
             return {
@@ -222,7 +237,7 @@ class Service:
         weak = [check["output"] for check in checks if check["rounding_level"]]
         return {"checks": words(checks), "code": None, "reason": "", "weak": weak}
 
-    def _check(self, path: str, index: int, draw: Draw, candidate: torch.Tensor, *, stack: bool) -> "dict[str, Any]":
+    def _check(self, path: str, index: int, draw: Draw, candidate: torch.Tensor, *, named: bool) -> "dict[str, Any]":
         reference, eager, tie = draw.reference.tensors[index], draw.eager.tensors[index], draw.ties.get(index)
         if eager.is_complex():
             candidate, reference, eager = (torch.view_as_real(tensor) for tensor in (candidate, reference, eager))
@@ -232,12 +247,25 @@ class Service:
         check = compare.check_output(
             candidate, reference, eager, pool, cap=self.task["error_cap"], exact=self.pair.double is not None
         )
-        if stack and reference.is_floating_point() and reference.numel() < compare.SMALL:
-            held = self.stacks.setdefault(path, Stack())
-            held.candidates.append(candidate)
-            held.references.append(reference)
-            held.eagers.append(eager)
+        if reference.is_floating_point() and reference.numel() < compare.SMALL:
+            check |= self._stacked(path, candidate, reference, eager, named=named)
         return check | {"output": path}
+
+    def _stacked(
+        self, path: str, candidate: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor, *, named: bool
+    ) -> "dict[str, Any]":
+        """Hold a small output for `check_stacks`; if `named`, what fails with this one and not before fails here."""
+        held = self.stacks.setdefault(path, Stack())
+        cap = self.task["error_cap"]
+        good = named and bool(compare.check_stack(held.candidates, held.references, held.eagers, cap=cap)["passed"])
+        held.candidates.append(candidate)
+        held.references.append(reference)
+        held.eagers.append(eager)
+        if not good:
+            return {}
+        row = compare.check_stack(held.candidates, held.references, held.eagers, cap=cap)
+        failed = {"passed": False, "code": "NUM_MISMATCH", "reason": row["reason"]}
+        return {} if row["passed"] else failed | {"error": row["error"], "limit": row["limit"]}
 
     def check_stacks(self) -> "dict[str, Any]":
         """The small outputs over all draws compared so far; clears them."""

@@ -82,7 +82,7 @@ def _cells(row: KernelRow, columns: Sequence[Column]) -> list[Cell]:
     name = shown(plain(row.name))
     stalls = row.counters.stalls if row.counters is not None else ()
     cells: dict[str, Cell] = {
-        "share": percent(row.share),
+        "share": percent(row.share) if row.total_us else "–",
         "": Content.styled(bar(row.share), "$text-success" if row.authored else "$text-primary"),
         "time": time_us(row.total_us) if row.total_us else "–",
         "calls": str(row.calls) if row.calls else "–",

@@ -129,7 +129,7 @@ def measurement_lines(candidates: Sequence[Candidate], width: int) -> list[Conte
     on_gpu = measured.clock != "wall"
     found = [Content(""), *(side_lines(measured, latest.number, width) if on_gpu else ())]
     found.append(heading("How it was measured", f"candidate {latest.number}"))
-    found.append(Content(f"{plain(measured.device)}. {_capital(measured.method)}"))
+    found.append(Content(f"{plain(measured.device)}{': ' if on_gpu else '. '}{plain(measured.method)}"))
     if on_gpu:
         found.append(_conditions(measured))
     if measured.headline.baseline != "eager":

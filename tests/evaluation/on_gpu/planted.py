@@ -151,7 +151,7 @@ PLANTED = (
         "memory beyond the GPU's",
         model_new("        return x * 2.0 + torch.empty(1 << 42, device=x.device)[0]"),
         Code.RAISED,
-        ("out of GPU memory", "TiB asked for", "free of"),
+        ("out of GPU memory", "GiB asked for", "free of"),
     ),
     Planted("2048 threads a block", calling(6), Code.LAUNCH_ERROR, ("launch refused: invalid configuration",)),
     Planted("grid of no blocks", calling(7), Code.LAUNCH_ERROR, ("launch refused: invalid configuration",)),

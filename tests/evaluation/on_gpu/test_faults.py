@@ -30,10 +30,10 @@ def memory_used() -> int | None:
 def test_fault_is_rejected_with_its_place_and_the_next_candidate_is_unharmed(
     scale: Bench, make_bench: Callable[..., Bench], planted: Planted
 ) -> None:
-    assert scale.evaluate(HONEST, **SOURCES).verdict is Verdict.PASSED
+    assert scale.evaluate(HONEST, "verify", **SOURCES).verdict is Verdict.PASSED
     before = memory_used()
     bench = make_bench(MODEL, init=None, **planted.task) if planted.task else scale
-    report = bench.evaluate(planted.source, **SOURCES)
+    report = bench.evaluate(planted.source, "verify", **SOURCES)
     say("\n", planted.name, report.code, report.message)
     assert report.verdict is Verdict.REJECTED
     assert report.code is planted.code
@@ -41,7 +41,7 @@ def test_fault_is_rejected_with_its_place_and_the_next_candidate_is_unharmed(
     assert planted.place in report.message
     after = memory_used()
     assert before is None or after is None or after <= before + SLACK_BYTES
-    again = scale.evaluate(HONEST, **SOURCES)
+    again = scale.evaluate(HONEST, "verify", **SOURCES)
     assert again.verdict is Verdict.PASSED, again.message
 
 
@@ -54,4 +54,4 @@ def test_fault_of_the_timed_calls_alone_is_a_fault_and_not_a_failed_measurement(
     say("\nwhile timed", report.code, report.message)
     assert report.code is Code.MEM_FAULT
     assert "while it was timed" in report.message
-    assert scale.evaluate(HONEST, **SOURCES).verdict is Verdict.PASSED
+    assert scale.evaluate(HONEST, "verify", **SOURCES).verdict is Verdict.PASSED

@@ -1,18 +1,22 @@
 """What happens where a tool is missing, forbidden, silent or endless: a plain sentence, once, and another profile."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from cuda_tui.evaluation.profile import fault
+from cuda_tui.evaluation.profile import fault, programs
 from cuda_tui.evaluation.profile.ncu import Ncu
 from cuda_tui.evaluation.profile.sanitizer import Sanitizer
+from cuda_tui.evaluation.profile.sass import disassemble
 from cuda_tui.evaluation.profile.tools import Building, ProfileTools
 from cuda_tui.evaluation.report import Code, KernelRow, Profile
 
 from .conftest import Bench
 from .test_ncu_parse import page
+from .test_rows import BUILD, SILU
 from .test_sanitizer_parse import MEMCHECK
+from .test_sass import TEXT as SASS
 
 pytestmark = pytest.mark.slow
 
@@ -94,3 +98,43 @@ def test_sanitizer_that_refuses_the_device_is_not_asked_again(make_bench: Callab
     assert problems[0] == problems[1]
     assert "Device not supported" in problems[0]
     assert bench.runs == 1
+
+
+def test_without_a_gpu_the_compiler_still_says_what_each_kernel_uses(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(device="cuda")
+    building = Building(build=lambda: BUILD, vectorisation=lambda: ())
+    used = ProfileTools(bench.workspace, bench.runtime, bench.reference, building)
+    profile = used.profile("candidate", present=False)
+    assert [(row.name, row.registers, row.evidence) for row in profile.rows] == [(SILU.kernel, 40, "ptxas")]
+    assert profile.notes[0].startswith("there is no GPU here")
+    assert used.sanitize("memcheck", present=False).problem == "there is no GPU here"
+
+
+def test_missing_disassembler_is_named_with_where_it_comes_from(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "find", lambda name, **_: None if name == "nvdisasm" else f"/usr/bin/{name}")
+    bench = make_bench(device="cuda")
+    found = disassemble(bench.solo, bench.workspace.root / "lib.so", kernel="silu")
+    assert found.problem.startswith("nvdisasm is not installed here: it comes with the CUDA toolkit")
+
+
+def test_disassemblers_run_in_the_sandbox_and_their_text_is_read(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"""
+case "$1" in
+  -xelf) test -r "$3" && : > lib.1.sm_90a.cubin ;;
+  -c) cat <<'TEXT'
+{SASS.partition(chr(10))[2]}
+TEXT
+  ;;
+esac"""
+    bench = make_bench(device="cuda", name="cuobjdump", script=script)
+    folder = Path(bench.runtime.environment["PATH"].split(":")[1])
+    (folder / "nvdisasm").write_text((folder / "cuobjdump").read_text(), encoding="utf-8")
+    (folder / "nvdisasm").chmod(0o755)
+    library = bench.workspace.root / "lib.so"
+    library.write_bytes(b"x")
+    found = disassemble(bench.solo, library, kernel="silu")
+    assert [(item.name, item.architecture) for item in found.kernels] == [("silu", "sm_90a")], found.problem
