@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cuda_tui.errors import UsageError
+from cuda_tui.evaluation.conditions import gpu_lines
 from cuda_tui.evaluation.report import Measured, NotMeasured, Ratio, Report, Verdict
 from cuda_tui.events import Entry, Unknown
 from cuda_tui.state.apply import apply
@@ -152,6 +153,7 @@ def _method(state: State) -> list[str]:
         case Measured() as measured:
             lines.extend([f"- Device: {_cell(measured.device)}", f"- Timing: {_cell(measured.method)}"])
             lines.append(f"- Calls timed: {measured.candidate.calls:,} in {measured.candidate.slices:,} slices")
+            lines += [f"- {_cell(line)}" for line in gpu_lines(measured)]
             if measured.foreign_load is not None:
                 lines.append(f"- Cores kept busy by others meanwhile: {measured.foreign_load:.1f}")
         case NotMeasured(reason=reason):
@@ -165,6 +167,7 @@ def _method(state: State) -> list[str]:
         )
         if verify.not_compared:
             lines.append(f"- Not compared: {_cell(', '.join(verify.not_compared))}")
+        lines += [f"- {_cell(line)}" for line in verify.form_lines]
     if latest.build is not None:
         lines.append(f"- Built for {latest.build.target}: {_cell(latest.build.toolchain)}")
     if latest.verdict is not Verdict.UNVERIFIED:

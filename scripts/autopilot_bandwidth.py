@@ -82,14 +82,16 @@ def cases() -> list[Case]:
         found.append(Case(f"rms_norm f32 {width}", rms_norm, (((rows, width), f32), ((width,), f32)),
                           compiled=width in (4096, 65536)))  # fmt: skip
         found.append(Case(f"layer_norm bf16 {width}", layer_norm,
-                          (((rows, width), bf16), ((width,), bf16), ((width,), bf16)), compiled=width == 4096))  # fmt: skip
+                          (((rows, width), bf16), ((width,), bf16), ((width,), bf16)),
+                          compiled=width == 4096))  # fmt: skip
     for width in (1024, 32768, 262144):
         found.append(Case(f"softmax f32 {width}", lambda x: x.softmax(-1), ((((1 << 27) // width, width), f32),),
                           compiled=width > 1024))  # fmt: skip
     for dtype, rows, words in ((f32, 8192, 32768), (f32, 2048, 131072), (bf16, 4096, 131072)):
         short = "f32" if dtype is f32 else "bf16"
         found.append(Case(f"cross_entropy {short} {words}", cross_entropy,
-                          (((rows, words), dtype), ((rows,), torch.int64)), high=words, compiled=words > 40000))  # fmt: skip
+                          (((rows, words), dtype), ((rows,), torch.int64)), high=words,
+                          compiled=words > 40000))  # fmt: skip
     found += [
         Case("squared_error f32 2^27", lambda x, y: (x - y).pow(2).sum(), (((1 << 27,), f32),) * 2, compiled=True),
         Case("column_sum f32", lambda x: x.sum(0), (((65536, 4096), f32),), compiled=True),
@@ -128,7 +130,7 @@ def emit(case: Case, number: int, folder: Path) -> None:
         kernel = emit_cuda(plan, name=name, variables=variables(case.graph), about=[case.name], tuning=tuning)
         nest = CudaNest(plan, {key: key for key in [*plan.inputs, *(item.name for item in plan.results)]}, tuning)
         (folder / f"{name}.cu").write_text(kernel.files[f"kernels/{name}.cu"])
-        case.launches[title] = (name, nest.shape, nest.scratch_bytes)
+        case.launches[title] = (name, nest.shape, nest.partials.bytes)
 
 
 def compile_all(folder: Path, names: list[str], arch: str) -> dict[str, str]:
@@ -145,7 +147,9 @@ def compile_all(folder: Path, names: list[str], arch: str) -> dict[str, str]:
             raise SystemExit(f"{name}: {done.stdout}{done.stderr}")
         lines = done.stderr.splitlines()
         used = [line.split("Used ")[1].split(" reg")[0] for line in lines if "Used " in line]
-        spills = any("spill" in line and not line.strip().startswith("0 bytes stack frame, 0 bytes spill") for line in lines)
+        spills = any(
+            "spill" in line and not line.strip().startswith("0 bytes stack frame, 0 bytes spill") for line in lines
+        )
         return "/".join(used) + (" spills" if spills else "")
 
     with ThreadPoolExecutor(max_workers=16) as pool:
@@ -157,6 +161,7 @@ def compile_all(folder: Path, names: list[str], arch: str) -> dict[str, str]:
 
 def draw(case: Case, sets: int) -> list[list[torch.Tensor]]:
     """Inputs in the order of the function's arguments, `sets` times."""
+
     def tensor(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         if dtype is torch.int64:
             return torch.randint(0, case.high, shape, device="cuda")
@@ -202,14 +207,17 @@ class Launcher:
         self.function = getattr(ctypes.CDLL(str(folder / f"{name}.so")), f"{name}_launch")
         self.function.restype = ctypes.c_char_p
         self.scratch = torch.empty(scratch, dtype=torch.uint8, device="cuda") if scratch else None
-        assert case.plan is not None and case.graph is not None
+        assert case.plan is not None
+        assert case.graph is not None
         self.plan = case.plan
         names = [source.name for source in case.graph.sources.values() if source.kind == "input"]
         self.places = [names.index(key) for key in case.plan.inputs]
 
     def outputs(self) -> list[torch.Tensor]:
         return [
-            torch.empty_strided(item.type.shape, item.type.strides, dtype=getattr(torch, item.type.dtype), device="cuda")
+            torch.empty_strided(
+                item.type.shape, item.type.strides, dtype=getattr(torch, item.type.dtype), device="cuda"
+            )
             for item in self.plan.results
         ]
 
@@ -240,10 +248,14 @@ def measure(case: Case, folder: Path, l2: int) -> list[dict[str, Any]]:
         launcher = Launcher(case, title, folder)
         outputs = [launcher.outputs() for _ in inputs]
         launcher.call(inputs[0], outputs[0])
-        error = max(
-            float((own.double() - true.double()).norm() / true.double().norm().clamp_min(1e-30))
-            for own, true in zip(outputs[0], expected, strict=True)
-        ) if total < 6e9 else float("nan")
+        error = (
+            max(
+                float((own.double() - true.double()).norm() / true.double().norm().clamp_min(1e-30))
+                for own, true in zip(outputs[0], expected, strict=True)
+            )
+            if total < 6e9
+            else float("nan")
+        )
         us = graph_us([lambda a=a, b=b, launcher=launcher: launcher.call(a, b)
                        for a, b in zip(inputs, outputs, strict=True)], repeats)  # fmt: skip
         rows.append({"case": case.name, "launch": title, "us": us, "bytes": total, "eager_us": eager, "error": error,
@@ -275,7 +287,9 @@ def main() -> None:
     parser.add_argument("--compile-seconds", type=float, default=30.0)
     options = parser.parse_args()
     began = time.monotonic()
-    chosen = [case for case in cases() if not options.only or any(word in case.name for word in options.only.split(","))]
+    chosen = [
+        case for case in cases() if not options.only or any(word in case.name for word in options.only.split(","))
+    ]
     properties = torch.cuda.get_device_properties(0)
     l2 = properties.L2_cache_size
     arch = f"{properties.major}{properties.minor}" + ("a" if properties.major == 9 else "")
@@ -290,11 +304,15 @@ def main() -> None:
         copied = copy_us()
         bandwidth = 2 * 4 * (1 << 28) / copied  # bytes a microsecond
         print(f"{properties.name}: copy {bandwidth / 1e6:.2f} TB/s (read and written)")
-        print(f"{'case':<26}{'launch':<22}{'us':>9}{'TB/s':>7}{'share':>7}{'eager':>9}{'x':>6}{'error':>9}  registers, shape")
+        print(
+            f"{'case':<26}{'launch':<22}{'us':>9}{'TB/s':>7}{'share':>7}{'eager':>9}{'x':>6}{'error':>9}"
+            "  registers, shape"
+        )
         for case in chosen:
             for row in measure(case, folder, l2):
                 row |= {"registers": registers[case.launches[row["launch"]][0]],
-                        "tbs": row["bytes"] / row["us"] / 1e6, "share": row["bytes"] / row["us"] / bandwidth}  # fmt: skip
+                        "tbs": row["bytes"] / row["us"] / 1e6,
+                        "share": row["bytes"] / row["us"] / bandwidth}  # fmt: skip
                 rows.append(row)
                 form = case.launches[row["launch"]][1]
                 print(f"{row['case']:<26}{row['launch']:<22}{row['us']:>9.1f}{row['tbs']:>7.2f}{row['share']:>7.0%}"
@@ -307,14 +325,16 @@ def main() -> None:
                 us = compiled_us(case, l2)
                 best = min((row for row in rows if row["case"] == case.name), key=lambda row: row["us"])
                 own = next(row for row in rows if row["case"] == case.name)
-                print(f"{case.name:<26}torch.compile {us:.1f} us; rules {us / own['us']:.2f}x, best {us / best['us']:.2f}x"
-                      f" ({best['launch']})", flush=True)  # fmt: skip
+                print(f"{case.name:<26}torch.compile {us:.1f} us; rules {us / own['us']:.2f}x, "
+                      f"best {us / best['us']:.2f}x ({best['launch']})", flush=True)  # fmt: skip
                 for row in rows:
                     if row["case"] == case.name:
                         row["compile_us"] = us
         print(f"{time.monotonic() - began:.0f} s in all")
     if options.out:
-        options.out.write_text(json.dumps({"copy_bytes_per_us": bandwidth, "device": properties.name, "rows": rows}, indent=1))
+        options.out.write_text(
+            json.dumps({"copy_bytes_per_us": bandwidth, "device": properties.name, "rows": rows}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test that needs a GPU and every benchmark script, in under nine minutes, and prints one table at the end.
 #
-#   scripts/gpu_check.sh [PYTHON] [PART...]      parts: tests faults bandwidth examples agreement profile skills
+#   scripts/gpu_check.sh [PYTHON] [PART...]      parts: tests faults examples bandwidth agreement profile identical skills
 #
 # On a machine with a CUDA device, torch with CUDA and nvcc. Packages that the tests need are installed from wheels in
 # .whl/ where that folder is there; what still lacks one is left out and named. Each part has a time limit of its own.
@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 python=python3
 case ${1:-} in *python*) python=$1; shift ;; esac
-all="tests faults bandwidth examples agreement profile skills"
+all="tests faults examples bandwidth agreement profile identical skills"
 parts=${*:-$all}
 out=${OUT:-$(mktemp -d)}
 mkdir -p "$out"
@@ -30,6 +30,7 @@ describe() {
     examples) limit=240; script=gpu_examples ;;
     agreement) limit=60; script=gpu_agreement ;;
     profile) limit=60; script=profile_check ;;
+    identical) limit=90; script=gpu_identical ;;
     skills) limit=120; script=skills_bench ;;
     *) echo "there is no part $1; known are: $all" >&2; exit 1 ;;
   esac

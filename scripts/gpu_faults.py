@@ -41,7 +41,7 @@ def _run(folder: Path, interpreter: Interpreter, planted: list[Planted]) -> int:
     first = bench.evaluate(HONEST, "verify", **SOURCES)
     print(f"sandbox: {first.sandbox}; honest before all: {_verdict(first)} {first.message}")
     print(f"{'planted':30}{'verdict':10}{'code':14}{'s':>6}  {'honest after':14}message")
-    surprises = first.verdict is not Verdict.PASSED
+    surprises = int(first.verdict is not Verdict.PASSED)
     for number, item in enumerate(planted):
         used = Bench(folder / f"other-{number}", MODEL, interpreter, init=None, **item.task) if item.task else bench
         start = time.monotonic()
@@ -56,7 +56,7 @@ def _run(folder: Path, interpreter: Interpreter, planted: list[Planted]) -> int:
         if used is not bench:
             used.evaluator.close()
     print(f"{surprises} surprises in {time.monotonic() - began:.0f} s")
-    return int(surprises)
+    return surprises
 
 
 def _wrong(item: Planted, report: Report) -> str:

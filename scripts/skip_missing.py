@@ -1,7 +1,6 @@
-"""A pytest plugin for machines that lack some of the packages: what cannot be imported for want of one is skipped, named
-and counted, rather than an error.
+"""A pytest plugin for machines that lack some packages: what cannot be imported for want of one is skipped and named.
 
-    PYTHONPATH=. python -m pytest -p scripts.skip_missing -m gpu tests
+PYTHONPATH=. python -m pytest -p scripts.skip_missing -m gpu tests
 """
 
 import ast
@@ -41,7 +40,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     """A module that lacks a package is skipped."""
-    report: pytest.CollectReport = yield  # type: ignore[assignment, misc]  # pluggy sends the report in
+    report: pytest.CollectReport = yield  # type: ignore[assignment]  # pluggy sends the report in
     found = MISSING.search(str(report.longrepr)) if report.failed else None
     if found is not None and not found[1].startswith(OURS):
         LEFT_OUT[collector.name] = found[1]

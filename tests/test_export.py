@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cuda_tui.errors import UsageError
@@ -10,6 +11,7 @@ from cuda_tui.export import fold, report, write_report
 from cuda_tui.state.apply import apply
 from cuda_tui.state.model import State
 from tests import fixtures_session as fixtures
+from tests.gpu_session import on_gpu
 
 
 def test_report_has_task_result_table_method_and_how_to_repeat() -> None:
@@ -26,6 +28,14 @@ def test_report_has_task_result_table_method_and_how_to_repeat() -> None:
         "Streaming stores: predicted 10%, measured 17%.",
     ):
         assert expected in text
+
+
+def test_report_of_a_gpu_task_says_clock_wall_time_and_conditions() -> None:
+    entries = [msgspec.structs.replace(entry, event=on_gpu(entry.event)) for entry in fixtures.session_entries()]
+    text = report(fold(entries))
+    assert "- device time, CUDA graphs, certified" in text
+    assert "- as called (wall time, not certified): candidate 13.1 µs" in text
+    assert "THROTTLED: power cap, 1 other process on the GPU" in text
 
 
 def test_report_claims_nothing_without_a_win() -> None:

@@ -156,6 +156,7 @@ def build_plan(plan, stream=sys.stderr):
 
 # ---- loading
 
+NAMESPACES = []  # of the loaded operators
 
 def load(library):
     """Loads a built library and registers its operators; returns the places to look names up in."""
@@ -183,8 +184,30 @@ def load(library):
     message = ctypes.create_string_buffer(4096)
     if handle.cuda_tui_register(message, len(message)) != 0:
         raise BuildError(f"registering the operators failed: {message.value.decode('utf-8', 'replace')}")
-    names = [manifest["namespace"], *manifest["foreign_namespaces"]]
-    return places + [getattr(torch.ops, name) for name in names]
+    NAMESPACES[:] = [manifest["namespace"], *manifest["foreign_namespaces"]]
+    return places + [getattr(torch.ops, name) for name in NAMESPACES]
+
+
+def shape_function(name):
+    """Decorator: how an operator's outputs look, which torch.compile needs to take it into its graphs.
+
+        @cuda_extension.shape_function("my_op")
+        def _(x, factor):
+            return torch.empty_like(x)      # shape, dtype and device; no values
+
+    Without one, a model that calls the operator breaks torch.compile. Not for functions of a pybind module.
+    """
+
+    def register(function):
+        import torch
+
+        for space in NAMESPACES:
+            if hasattr(getattr(torch.ops, space), name):
+                torch.library.register_fake(f"{space}::{name}", function)
+                return function
+        raise AttributeError(f"the extension has no operator {name}: register it with CUDA_TUI_OPS in a file in kernels/")
+
+    return register
 
 
 def built_library():

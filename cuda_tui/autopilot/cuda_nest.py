@@ -1,11 +1,12 @@
 """The kernels of one group on CUDA: where each thread works, what it knows before a walk, what a walk leaves behind."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cuda_tui.autopilot.axes import Axis
 from cuda_tui.autopilot.cpp_nest import Nest, Tuning, Writer
+from cuda_tui.autopilot.cuda_partials import Partials
+from cuda_tui.autopilot.cuda_place import place
 from cuda_tui.autopilot.cuda_shape import DEVICE_TYPES, JOIN, CudaTuning, Form, Shape, choose, length_of, rows_of
 from cuda_tui.autopilot.cuda_walk import CudaWalk
 from cuda_tui.autopilot.expressions import C_TYPES, Dialect
@@ -25,14 +26,6 @@ class Body:
     blocks: int
 
 
-@dataclass(frozen=True)
-class Slot:
-    """Where the partial results of a reduction, or of a pair, lie among all partial results; `offset` in bytes."""
-
-    kind: str
-    offset: int
-
-
 class CudaNest(Nest):
     """Writes the bodies. Split forms have a kernel for each pass and one that joins the last partial results."""
 
@@ -50,7 +43,7 @@ class CudaNest(Nest):
         self.vectors: dict[Scalar, str] = {}  # loads that are in registers, and the text of their element
         self.halves: list[str] = []  # held vectors of 16-bit numbers
         self.moved: dict[str, str] = {}  # tensors that are moved in vectors, and their dtypes
-        self.slots = self._slots()
+        self.partials = Partials(self)
         self.last = False  # whether this is the last kernel, which writes the numbers of a row
         self.here = (shape.x, shape.y)  # threads of the kernel being written
 
@@ -87,17 +80,12 @@ class CudaNest(Nest):
             case _:
                 return self.rows_count * shape.chunks * self.column_blocks
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Memory for partial results."""
-        return max((slot.offset + self._slot_bytes(slot.kind) for slot in self.slots.values()), default=0)
-
     def bodies(self) -> list[Body]:
         """All kernels in the order of their launches."""
         passes = self.plan.passes
         if not self.shape.is_split:
             self.last = True
-            self._place()
+            place(self)
             for number in range(1, passes + 1):
                 self._one_pass(number)
             self._results()
@@ -126,52 +114,9 @@ class CudaNest(Nest):
         self.here = (self.shape.x, self.shape.y)
         if joins and not self.shape.is_columns:
             self.here = (32 if self.shape.chunks <= 128 else 256, 1)
-        self._place(joins=joins)
+        place(self, joins=joins)
 
-    # ---- where a thread works
-
-    def _place(self, *, joins: bool = False) -> None:
-        shape, plan, index = self.shape, self.plan, self.shape.index
-        if shape.is_columns:
-            self._place_columns(1 if joins else shape.chunks)
-        elif shape.form is Form.FLAT:
-            pass  # each item finds its own place
-        elif shape.form in (Form.TILED, Form.SPLIT):
-            parts = 1 if joins else self.tiles if shape.form is Form.TILED else shape.chunks
-            self.out.put(f"[[maybe_unused]] const {index} row = {index}(blockIdx.x){f' / {parts}' if parts > 1 else ''};")
-            self.out.put(f"[[maybe_unused]] const int chunk = {f'blockIdx.x % {parts}' if parts > 1 else '0'};")
-            self._decode("row", plan.rows)
-        elif shape.x < 32:
-            self.out.put(f"const {index} place = {index}(blockIdx.x) * {shape.y} + threadIdx.y;")
-            self.out.put(f"const bool live = place < {self.rows_count};  // other rows are computed twice, not stored")
-            self.out.put(f"[[maybe_unused]] const {index} row = live ? place : {self.rows_count - 1};")
-            self._decode("row", plan.rows)
-        else:
-            own = f" * {shape.y} + threadIdx.y" if shape.y > 1 else ""
-            self.out.put(f"[[maybe_unused]] const {index} row = {index}(blockIdx.x){own};")
-            if shape.y > 1 and self.rows_count % shape.y:
-                self.out.put(f"if (row >= {self.rows_count}) return;  // a whole warp at once")
-            self._decode("row", plan.rows)
-
-    def _place_columns(self, chunks: int) -> None:
-        shape, index, parts = self.shape, self.shape.index, self.column_blocks
-        self.out.put(f"const {index} place = ({index}(blockIdx.x) % {parts} * {shape.x} + threadIdx.x) * {shape.width};")
-        self.out.put(f"const bool live = place < {self.columns};  // other columns are computed twice, not stored")
-        self.out.put(f"const {index} j0 = live ? place : {self.columns - shape.width};")
-        rest = f"{index}(blockIdx.x) / {parts}" if parts > 1 else f"{index}(blockIdx.x)"
-        self.out.put(f"[[maybe_unused]] const int chunk = {f'{rest} % {chunks}' if chunks > 1 else '0'};")
-        self.out.put(f"[[maybe_unused]] const {index} row = {rest}{f' / {chunks}' if chunks > 1 else ''};")
-        self._decode("row", self.plan.rows)
-
-    def _decode(self, start: str, axes: Iterable[Axis], *, last_as: str = "") -> None:
-        """The number of a row as one index for each axis; `last_as` names the last one."""
-        inner, listed = 1, list(axes)
-        for position, axis in reversed(list(enumerate(listed))):
-            whole = start if inner == 1 else f"{start} / {inner}"
-            text = whole if position == 0 else f"{whole} % {self.plan.sizes[axis]}"
-            name = last_as if last_as and position == len(listed) - 1 else self.loops[axis]
-            self.out.put(f"[[maybe_unused]] const {self.shape.index} {name} = {text};")
-            inner *= self.plan.sizes[axis]
+    # ---- text of values
 
     def index(self, axis: Axis) -> str:
         return self.loops[axis]
@@ -220,16 +165,16 @@ class CudaNest(Nest):
         walk = CudaWalk(self, reds=single, pairs=pairs, stores=stores)
         walk.write()
         for item, part in walk.parts.items():
-            self._join_block(item, part)
+            self.join_block(item, part)
             if self.shape.is_split:
-                self._keep_partial(item)
+                self.partials.keep(item)
         if not self.shape.is_split:
             self._column_values(number)
 
-    def _kind(self, item: Red | Pair) -> str:
+    def kind(self, item: Red | Pair) -> str:
         return f"dev::Running<{C_TYPES[item.arg.dtype]}>" if isinstance(item, Pair) else C_TYPES[item.dtype]
 
-    def _join_block(self, item: Red | Pair, part: str) -> None:
+    def join_block(self, item: Red | Pair, part: str) -> None:
         """One value from all threads that share the row or column."""
         join = "dev::Below" if isinstance(item, Pair) else JOIN[item.op]
         name = f"{'top' if join != 'dev::Sum' else 'sum'}{self.number()}"
@@ -240,7 +185,11 @@ class CudaNest(Nest):
             if isinstance(item, Red):
                 self.names[item] = f"{part}[u]"
             return
-        self.out.put(f"const {self._kind(item)} {name} = dev::across_row<{join}, {self.here[0]}>({part});")
+        call = f"dev::across_row<{join}, {self.here[0]}>"
+        if self.shape.form is Form.CLUSTER:  # each has shared memory of its own, so that none waits for an earlier one
+            first = "true" if not self.accumulators else "false"
+            call = f"dev::across_cluster<{join}, {self.here[0]}, {self.shape.chunks}, {self.number()}, {first}>"
+        self.out.put(f"const {self.kind(item)} {name} = {call}({part});")
         self._give_names(item, name)
 
     def _give_names(self, item: Red | Pair, name: str) -> None:
@@ -258,65 +207,13 @@ class CudaNest(Nest):
         self.out.open(f"for (int u = 0; u < {self.shape.width}; ++u)")
         self.out.put(f"[[maybe_unused]] const {self.shape.index} j = j0 + u;")
 
-    # ---- partial results of split forms
-
-    def _slots(self) -> dict[Red | Pair, Slot]:
-        slots: dict[Red | Pair, Slot] = {}
-        offset = 0
-        if self.shape.is_split:
-            for red in self.plan.reds:
-                item = self.paired.get(red, red)
-                if item not in slots:
-                    slots[item] = Slot(self._kind(item), offset)
-                    offset += -(-self._slot_bytes(slots[item].kind) // 256) * 256
-        return slots
-
-    def _slot_bytes(self, kind: str) -> int:
-        size = {"double": 8, "int64_t": 8, "dev::Running<float>": 8, "dev::Running<double>": 16}.get(kind, 4)
-        return size * self.rows_count * self.shape.chunks * self.columns
-
-    def _keep_partial(self, item: Red | Pair) -> None:
-        slot, name = self.slots[item], self.accumulators[item]  # type: ignore[index]
-        place = f"row * {self.shape.chunks} + chunk"
-        target = f"reinterpret_cast<{slot.kind}*>(partials + {slot.offset})"
-        if self.shape.is_columns:
-            self.out.put("if (live && threadIdx.y == 0)")
-            self.out.put("#pragma unroll")
-            self.out.put(
-                f"for (int u = 0; u < {self.shape.width}; ++u) "
-                f"{target}[({place}) * {self.columns} + j0 + u] = {name}[u];"
-            )
-        else:
-            self.out.put(f"if (threadIdx.x == 0) {target}[{place}] = {name};")
-
     def _known_before(self, number: int) -> None:
         """Join what earlier kernels left, in the order of their passes."""
         for level in range(1, number):
             for item in dict.fromkeys(self.paired.get(red, red) for red in self.plan.reds
                                       if self.plan.levels[red] == level):  # fmt: skip
-                self._join_partials(item)
+                self.partials.join(item)
             self._column_values(level)
-
-    def _join_partials(self, item: Red | Pair) -> None:
-        slot, part, chunks = self.slots[item], f"part{self.number()}", self.shape.chunks
-        join = "dev::Below" if isinstance(item, Pair) else JOIN[item.op]
-        source = f"reinterpret_cast<const {slot.kind}*>(partials + {slot.offset})"
-        if self.shape.is_columns:
-            width = self.shape.width
-            self.out.put(f"{slot.kind} {part}[{width}];")
-            self.out.put("#pragma unroll")
-            self.out.open(f"for (int u = 0; u < {width}; ++u)")
-            self.out.put(f"{part}[u] = dev::empty<{slot.kind}, {join}>();")
-            self.out.open(f"for (int c = threadIdx.y; c < {chunks}; c += {self.here[1]})")
-            place = f"(row * {chunks} + c) * {self.columns} + j0 + u"
-            self.out.put(f"{part}[u] = {join}::join({part}[u], {source}[{place}]);")
-            self.out.close()
-            self.out.close()
-        else:
-            self.out.put(f"{slot.kind} {part} = dev::empty<{slot.kind}, {join}>();")
-            self.out.put(f"for (int c = threadIdx.x; c < {chunks}; c += {self.here[0]})")
-            self.out.put(f"  {part} = {join}::join({part}, {source}[row * {chunks} + c]);")
-        self._join_block(item, part)
 
     # ---- values and results of a row or column
 
@@ -352,12 +249,16 @@ class CudaNest(Nest):
 
     def _first_thread(self) -> str:
         tests = ["live"] if self.shape.x < 32 and self.plan.reds else []
-        tests += ["chunk == 0"] if self.shape.is_split else []
+        tests += ["chunk == 0"] if self.shape.is_split or self.shape.form is Form.CLUSTER else []
         tests += ["threadIdx.x == 0"]
         return f"if ({' && '.join(tests)}) "
 
     def _column_results(self, results: list[Result]) -> None:
-        tests = ["live", *(["threadIdx.y == 0"] if self.here[1] > 1 else []), *(["chunk == 0"] if self.shape.is_split else [])]
+        tests = [
+            "live",
+            *(["threadIdx.y == 0"] if self.here[1] > 1 else []),
+            *(["chunk == 0"] if self.shape.is_split else []),
+        ]
         self.out.open(f"if ({' && '.join(tests)})")
         self.open_lanes()
         local = dict(self.names)

@@ -30,6 +30,7 @@ class Form(StrEnum):
     FLAT = "flat"  # elementwise: one list of vectors
     TILED = "tiled"  # elementwise: each block inside one row, whose values it computes once
     HELD = "held"  # a row is read once and stays in registers
+    CLUSTER = "cluster"  # the same, in the registers of several blocks (compute capability 9.0)
     WALKED = "walked"  # a row is walked once for each pass
     SPLIT = "split"  # several blocks a row; a kernel for each pass, joined through partial results
     COLUMN_HELD = "column_held"  # a thread reads its columns once and keeps them
@@ -74,12 +75,13 @@ class Shape:
     @property
     def holds(self) -> bool:
         """Whether what was read stays in registers from pass to pass."""
-        return self.form in (Form.HELD, Form.COLUMN_HELD)
+        return self.form in (Form.HELD, Form.CLUSTER, Form.COLUMN_HELD)
 
     @property
     def tile(self) -> int:
         """Elements along the walk that a block takes at once."""
-        return self.items * (self.y if self.is_columns else self.x * self.width)
+        together = self.chunks if self.form is Form.CLUSTER else 1
+        return self.items * together * (self.y if self.is_columns else self.x * self.width)
 
 
 def rows_of(plan: Plan) -> int:
@@ -123,7 +125,9 @@ def vector_width(plan: Plan, wanted: int | None = None) -> int:
     best, width = 0, 1
     for strides, dtype, fits in _accesses(plan):
         if strides.get(axis) == 1:
-            traffic = ELEMENT_BYTES[dtype] * math.prod(plan.sizes[other] for other in plan.every_axis if strides.get(other))
+            traffic = ELEMENT_BYTES[dtype] * math.prod(
+                plan.sizes[other] for other in plan.every_axis if strides.get(other)
+            )
             own = wanted or max(VECTOR_BYTES // ELEMENT_BYTES[dtype], 1)
             while own > 1 and not (fits(own) and plan.sizes[axis] % own == 0):
                 own //= 2
@@ -150,10 +154,8 @@ def index_type(plan: Plan) -> str:
 
 def held_registers(plan: Plan, width: int) -> int:
     """32-bit registers that one vector of every tensor that varies along the walk takes."""
-    kept = {
-        scalar for scalar in plan.scalars
-        if isinstance(scalar, Load) and scalar.axes & frozenset(plan.inner) and scalar.axes & frozenset(plan.rows)
-    } or {scalar for scalar in plan.scalars if isinstance(scalar, Load) and scalar.axes & frozenset(plan.inner)}  # fmt: skip
+    moving = [item for item in plan.scalars if isinstance(item, Load) and item.axes & frozenset(plan.inner)]
+    kept = [load for load in moving if load.axes & frozenset(plan.rows)] or moving  # weights of all rows are read again
     return max(sum(math.ceil(width * ELEMENT_BYTES[load.dtype] / 4) for load in kept), 1)
 
 
@@ -191,6 +193,9 @@ def _rows(plan: Plan, tuning: CudaTuning) -> Shape:
         x, items = held
         together = max(256 // x, 1) if x <= 32 else 1
         return Shape(form=form, width=width, x=x, y=together, items=items, index=index)
+    if form is Form.CLUSTER and (cluster := _cluster(vectors, held_registers(plan, width), tuning)) is not None:
+        chunks, x, items = cluster
+        return Shape(form=form, width=width, x=x, items=items, chunks=chunks, index=index)
     if form is Form.SPLIT:
         x = tuning.threads or 256
         items = tuning.items or 4
@@ -221,6 +226,19 @@ def _held(vectors: int, registers: int, tuning: CudaTuning) -> tuple[int, int] |
         x = x * 2 if x < 32 else min(x + max(32, x // 2 // 32 * 32), 1024)
     items = math.ceil(vectors / x)
     return (x, items) if items * registers <= _budget(x) else None
+
+
+def _cluster(vectors: int, registers: int, tuning: CudaTuning) -> tuple[int, int, int] | None:
+    """Blocks, threads of each, and vectors a thread that hold a row; small blocks are preferred, several of which
+    share a multiprocessor and so overlap their waiting."""
+    found = None
+    for blocks in (tuning.chunks,) if tuning.chunks else (2, 4, 8):
+        held = _held(math.ceil(vectors / blocks), registers, tuning)
+        if held is not None and held[0] > 32:
+            found = (blocks, *held)
+            if held[0] <= 512:
+                return found
+    return found
 
 
 def _budget(threads: int) -> int:

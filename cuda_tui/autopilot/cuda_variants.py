@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cuda_tui.autopilot.cuda_shape import CudaTuning, Form, Shape, choose
+from cuda_tui.autopilot.online import joined_walks
 from cuda_tui.autopilot.plan import Plan
 
 
@@ -19,7 +20,10 @@ def variants(plan: Plan) -> list[Variant]:
     """Those that differ from the rules' own choice and from each other, the most promising first."""
     shape = choose(plan, CudaTuning())
     seen, found = {shape}, []
+    once = joined_walks(plan)[0].passes == 1  # then there is nothing to keep for a second walk
     for variant in _ideas(shape):
+        if once and variant is _CLUSTER:
+            continue
         other = choose(plan, variant.tuning)
         if other not in seen:
             seen.add(other)
@@ -32,9 +36,13 @@ def _ideas(shape: Shape) -> list[Variant]:
         case Form.FLAT | Form.TILED:
             return _elementwise(shape)
         case Form.HELD:
-            return _held(shape)
+            cluster = [_CLUSTER] if shape.x > 512 else []
+            return [*cluster, *_held(shape)]
+        case Form.CLUSTER:
+            return []  # chosen by measurement only
         case Form.WALKED:
             return [
+                _CLUSTER,
                 _variant("Smaller blocks", "with 256 threads a row has more rows at once", threads=256),
                 _variant("Larger blocks", "with 1024 threads a row has fewer rows at once, so that they stay in L2",
                          threads=1024),
@@ -84,3 +92,8 @@ def _held(shape: Shape) -> list[Variant]:
 
 def _variant(title: str, reason: str, **changed: object) -> Variant:
     return Variant(tuning=CudaTuning(**changed), title=title, reason=reason)  # type: ignore[arg-type]
+
+
+_CLUSTER = _variant(
+    "Clusters", "with the registers of several blocks for each row reads it only once", form=Form.CLUSTER
+)

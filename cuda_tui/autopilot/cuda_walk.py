@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from cuda_tui.autopilot.cuda_place import decode
 from cuda_tui.autopilot.cuda_shape import JOIN, Form, is_wide, is_wide_load, pick_is_wide
 from cuda_tui.autopilot.expressions import C_TYPES
 from cuda_tui.autopilot.online import Pair
@@ -18,7 +19,11 @@ class CudaWalk:
     def __init__(self, nest: "CudaNest", *, reds: list[Red], pairs: list[Pair], stores: list[Result]) -> None:
         self.nest, self.plan, self.shape, self.out = nest, nest.plan, nest.shape, nest.out
         self.reds, self.pairs, self.stores = reds, pairs, stores
-        self.roots: list[Scalar] = [*(item.arg for item in (*reds, *pairs)), *(item.scalar for item in stores)]
+        self.roots: list[Scalar] = [
+            *(red.arg for red in reds),
+            *(pair.arg for pair in pairs),
+            *(item.scalar for item in stores),
+        ]
         self.parts: dict[Red | Pair, str] = {}
         self.args: dict[Pair, str] = {}
         self.guards: dict[Load, str] = {}  # loads of one side of a choice, and when that side is taken
@@ -143,7 +148,9 @@ class CudaWalk:
                 self.out.open(f"for ({shape.index} base = 0; base < {nest.length}; base += {shape.tile})")
             case Form.SPLIT | Form.COLUMN_SPLIT:
                 self.out.put(f"const {shape.index} start = {shape.index}(chunk) * {shape.chunk};")
-                self.out.put(f"const {shape.index} stop = dev::least<{shape.index}>(start + {shape.chunk}, {nest.length});")
+                self.out.put(
+                    f"const {shape.index} stop = dev::least<{shape.index}>(start + {shape.chunk}, {nest.length});"
+                )
                 self.out.open(f"for ({shape.index} base = start; base < stop; base += {shape.tile})")
             case _:
                 return False
@@ -165,13 +172,15 @@ class CudaWalk:
             down = f"n * {shape.y} + threadIdx.y" if shape.y > 1 else "n"
             base = "" if shape.form is Form.COLUMN_HELD else "base + "
             self.out.put(f"[[maybe_unused]] const {index} r = {base}{down};")
-            nest._decode("r", self.plan.inner)
+            decode(nest, "r", self.plan.inner)
             return "" if shape.form is Form.COLUMN_HELD else self._bound(shape.tile)
-        base = {Form.HELD: "", Form.TILED: f"chunk * {shape.tile} + "}.get(shape.form, "base + ")
+        if shape.form is Form.CLUSTER:
+            step = f"(n * {shape.chunks} + chunk) * {shape.x} + threadIdx.x"
+        base = {Form.HELD: "", Form.CLUSTER: "", Form.TILED: f"chunk * {shape.tile} + "}.get(shape.form, "base + ")
         lane = f"({step}) * {shape.width}" if shape.width > 1 else step
         self.out.put(f"const {index} r = {base}{lane};")
         if len(self.plan.inner) > 1:
-            nest._decode("r", self.plan.inner, last_as="j0")
+            decode(nest, "r", self.plan.inner, last_as="j0")
         else:
             self.out.put(f"const {index} j0 = r;")
         return self._bound(shape.tile)
@@ -193,7 +202,7 @@ class CudaWalk:
         self.out.put(f"const {shape.index} j0 = {own}{scaled};")
         if plan.rows:
             self.out.put(f"[[maybe_unused]] const {shape.index} row = {item} / {size};")
-            nest._decode("row", plan.rows)
+            decode(nest, "row", plan.rows)
 
     # ---- bodies
 

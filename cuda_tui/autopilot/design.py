@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cuda_tui.autopilot.cpp_nest import Tuning
+from cuda_tui.autopilot.cuda_shape import CudaTuning
 from cuda_tui.autopilot.draft import Draft, kernel_name, write_draft
 from cuda_tui.autopilot.estimate import Estimate, Machine, estimate, machine_for, whole_us
 from cuda_tui.autopilot.fuse import Fusion, Group, fuse
@@ -39,7 +40,7 @@ class Candidate:
     """A choice of groups, by index, and what is tuned in them."""
 
     groups: tuple[int, ...]
-    tuning: tuple[tuple[int, Tuning], ...] = ()
+    tuning: tuple[tuple[int, Tuning | CudaTuning], ...] = ()
 
 
 @dataclass
@@ -56,7 +57,9 @@ class Design:
     names: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, trace: dict[str, Any], facts: TaskFacts, source_text: str) -> "Design":
+    def of(
+        cls, trace: dict[str, Any], facts: TaskFacts, source_text: str, *, machine: Machine | None = None
+    ) -> "Design":
         """Raises Unfusible where model_new.py cannot be written from this source, ValueError for broken source."""
         graph = normalise(load(trace))
         if graph.mutations:
@@ -64,7 +67,8 @@ class Design:
                 f"forward changes {', '.join(graph.mutations[:3])}, which a fused forward would have to repeat"
             )
         source = Source(source_text, facts.class_name)
-        design = cls(graph, machine_for(facts.device), facts.device, source, fuse(graph, device=facts.device))
+        machine = machine or machine_for(facts.device)
+        design = cls(graph, machine, facts.device, source, fuse(graph, device=facts.device))
         design._rank()
         return design
 
@@ -111,6 +115,11 @@ class Design:
             self.graph, groups, self.source, names_of_groups=named, tuning=tuning,
             device=self.device,
         )  # fmt: skip
+
+    def kernel_names(self, candidate: Candidate) -> dict[int, str]:
+        """The kernel of each group; groups with the same loops share one."""
+        kernels = self.write(candidate).kernels
+        return {index: kernels[f"group:{self.groups[index].outputs[0]}"].name for index in candidate.groups}
 
     def library_calls(self) -> str:
         """The operators that stay with PyTorch because libraries do them best."""

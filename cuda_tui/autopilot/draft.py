@@ -4,13 +4,15 @@ import re
 from dataclasses import dataclass, replace
 
 from cuda_tui.autopilot.cpp_nest import Tuning
+from cuda_tui.autopilot.cuda_shape import CudaTuning
 from cuda_tui.autopilot.emit_cpp import Kernel, emit_cpp
-from cuda_tui.autopilot.emit_cuda import CUDA_SUPPORT, emit_cuda
+from cuda_tui.autopilot.emit_cuda import emit_cuda, support
 from cuda_tui.autopilot.fuse import Group
 from cuda_tui.autopilot.graph import Graph
 from cuda_tui.autopilot.math_cpp import MATH_HEADER, MATH_TEXT
 from cuda_tui.autopilot.module import Unit, reusable, schedule, write_module
 from cuda_tui.autopilot.names import identifier, variables
+from cuda_tui.autopilot.plan import Plan
 from cuda_tui.autopilot.source import Source
 from cuda_tui.words import counted
 
@@ -29,7 +31,7 @@ def write_draft(
     source: Source,
     *,
     names_of_groups: dict[str, str] | None = None,
-    tuning: dict[str, Tuning] | None = None,
+    tuning: dict[str, Tuning | CudaTuning] | None = None,
     device: str = "cpu",
 ) -> Draft:
     """Files of the candidate that runs these groups. Groups with the same loops share one kernel.
@@ -41,18 +43,17 @@ def write_draft(
     kernels: dict[str, Kernel] = {}
     files: dict[str, str] = {}
     known: dict[str, str] = {}  # text without its own names, to kernel name
-    emit = emit_cuda if device.startswith("cuda") else emit_cpp
     for unit in units:
         if unit.group is None:
             continue
         wanted = (names_of_groups or {}).get(unit.name) or kernel_name(graph, unit.group)
-        kernel = emit(
+        kernel = _emit(
             unit.group.plan,
+            (tuning or {}).get(unit.name) or (CudaTuning() if device.startswith("cuda") else Tuning()),
             name=_unique(wanted, {kernel.name for kernel in kernels.values()}),
             variables=names,
             about=_about(graph, unit),
             reuses=reusable(graph, units, unit),
-            tuning=(tuning or {}).get(unit.name),
         )
         shape = _anonymous(kernel, names)
         if shape in known:
@@ -61,9 +62,19 @@ def write_draft(
         kernels[unit.name] = kernel
         files |= kernel.files
     if kernels:
-        files |= CUDA_SUPPORT if device.startswith("cuda") else {MATH_HEADER: MATH_TEXT}
+        files |= support(files) if device.startswith("cuda") else {MATH_HEADER: MATH_TEXT}
     files["model_new.py"] = write_module(graph, units, kernels, source=source, variables=names)
     return Draft(files, kernels)
+
+
+def _emit(
+    plan: Plan, tuning: Tuning | CudaTuning, *, name: str, variables: dict[str, str], about: list[str],
+    reuses: dict[str, str],
+) -> Kernel:  # fmt: skip
+    """The kernel for the device that the tuning is for."""
+    if isinstance(tuning, CudaTuning):
+        return emit_cuda(plan, name=name, variables=variables, about=about, reuses=reuses, tuning=tuning)
+    return emit_cpp(plan, name=name, variables=variables, about=about, reuses=reuses, tuning=tuning)
 
 
 def kernel_name(graph: Graph, group: Group) -> str:

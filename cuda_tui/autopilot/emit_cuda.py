@@ -2,6 +2,7 @@
 
 import textwrap
 
+from cuda_tui.autopilot.cluster_cuda import CLUSTER_HEADER, CLUSTER_TEXT
 from cuda_tui.autopilot.cuda_nest import Body, CudaNest
 from cuda_tui.autopilot.cuda_shape import DEVICE_TYPES, CudaTuning, Form
 from cuda_tui.autopilot.emit_cpp import (
@@ -20,7 +21,7 @@ from cuda_tui.autopilot.plan import Plan
 from cuda_tui.autopilot.reduce_cuda import REDUCE_HEADER, REDUCE_TEXT
 from cuda_tui.words import counted
 
-CUDA_SUPPORT = {CUDA_HEADER: CUDA_TEXT, REDUCE_HEADER: REDUCE_TEXT}
+CUDA_SUPPORT = {CUDA_HEADER: CUDA_TEXT, REDUCE_HEADER: REDUCE_TEXT, CLUSTER_HEADER: CLUSTER_TEXT}
 HOST_TYPES = {**DEVICE_TYPES, "float16": "void", "bfloat16": "void"}  # the binding knows no CUDA types
 Tensors = list[tuple[str, str, bool]]  # name, dtype, and whether it is only read
 
@@ -47,15 +48,26 @@ def emit_cuda(
     )  # fmt: skip
 
 
+def support(files: dict[str, str]) -> dict[str, str]:
+    """The headers that these files include, and those that the headers include."""
+    text, found = "".join(files.values()), {}
+    for path in reversed(CUDA_SUPPORT):
+        if f'"{path.rpartition("/")[2]}"' in text:
+            found[path] = CUDA_SUPPORT[path]
+            text += CUDA_SUPPORT[path]
+    return found
+
+
 def _device(nest: CudaNest, name: str, about: list[str], tensors: Tensors, bodies: list[Body]) -> list[str]:
     parameters = [
         f"{'const ' if constant else ''}{DEVICE_TYPES[dtype]}* __restrict__ {tensor}"
         for tensor, dtype, constant in tensors
     ]
-    parameters += ["char* __restrict__ partials"] if nest.scratch_bytes else []
+    parameters += ["char* __restrict__ partials"] if nest.partials.bytes else []
     lines = [*(f"// {line}".rstrip() for line in [*about, "", *_access(nest)])]
     lines += ['#include "device_tools.cuh"']
     lines += ['#include "device_reductions.cuh"'] if nest.plan.reds else []
+    lines += ['#include "device_clusters.cuh"'] if nest.shape.form is Form.CLUSTER else []
     lines += ["", "namespace {", ""]
     for body in bodies:
         lines += [
@@ -83,7 +95,7 @@ def _device(nest: CudaNest, name: str, about: list[str], tensors: Tensors, bodie
 def _plain(nest: CudaNest, tensors: Tensors) -> str:
     """The launcher's parameters."""
     listed = [f"{'const ' if constant else ''}{HOST_TYPES[dtype]}* {tensor}" for tensor, dtype, constant in tensors]
-    return ", ".join([*listed, *(["void* partials"] if nest.scratch_bytes else [])])
+    return ", ".join([*listed, *(["void* partials"] if nest.partials.bytes else [])])
 
 
 def _launches(nest: CudaNest, name: str, tensors: Tensors, bodies: list[Body]) -> list[str]:
@@ -92,7 +104,7 @@ def _launches(nest: CudaNest, name: str, tensors: Tensors, bodies: list[Body]) -
         if HOST_TYPES[dtype] == "void" else tensor
         for tensor, dtype, constant in tensors
     }  # fmt: skip
-    arguments = [*casts.values(), *(["static_cast<char*>(partials)"] if nest.scratch_bytes else [])]
+    arguments = [*casts.values(), *(["static_cast<char*>(partials)"] if nest.partials.bytes else [])]
     wide = nest.shape.width > 1 and nest.moved
     lines = ["  const auto queue = static_cast<cudaStream_t>(stream);"]
     if wide:
@@ -100,14 +112,20 @@ def _launches(nest: CudaNest, name: str, tensors: Tensors, bodies: list[Body]) -
         lines.append(f"  const bool wide = {' && '.join(tests)};")
     for body in bodies:
         for condition, path in (("wide", "true"), ("!wide", "false")) if wide else (("", "true"),):
-            kernel = f"{name}_{body.suffix}<{path}>"
-            threads = f"dim3({body.x}, {body.y})" if body.y > 1 else str(body.x)
-            blocks = str(body.blocks)
-            if nest.shape.resident and nest.shape.form is Form.FLAT:
-                blocks = f"dev::resident_blocks({kernel}, {body.x * body.y}, {body.blocks})"
-            call = f"{kernel}<<<{blocks}, {threads}, 0, queue>>>({', '.join(arguments)});"
+            call = _launch(nest, f"{name}_{body.suffix}<{path}>", body, ", ".join(arguments))
             lines.append(f"  if ({condition}) {call}" if condition else f"  {call}")
     return lines
+
+
+def _launch(nest: CudaNest, kernel: str, body: Body, arguments: str) -> str:
+    """One launch."""
+    threads = f"dim3({body.x}, {body.y})" if body.y > 1 else str(body.x)
+    if nest.shape.form is Form.CLUSTER:
+        return f"dev::launch_cluster({kernel}, {body.blocks}, {threads}, {nest.shape.chunks}, queue, {arguments});"
+    blocks = str(body.blocks)
+    if nest.shape.resident and nest.shape.form is Form.FLAT:
+        blocks = f"dev::resident_blocks({kernel}, {body.x * body.y}, {body.blocks})"
+    return f"{kernel}<<<{blocks}, {threads}, 0, queue>>>({arguments});"
 
 
 def _access(nest: CudaNest) -> list[str]:
@@ -121,6 +139,8 @@ def _access(nest: CudaNest) -> list[str]:
         Form.TILED: f"{rows}, each read and written once, coalesced; a block stays in one row; {flight}.",
         Form.HELD: f"{rows}, {counted(shape.x, 'thread')} for each. A row is read once and stays in registers "
         f"({flight}); later walks cost no memory traffic.",
+        Form.CLUSTER: f"{rows}, a cluster of {shape.chunks} blocks for each. A row is read once and stays in the "
+        f"registers of all of them ({flight}); they pass their sums through each other's shared memory.",
         Form.WALKED: f"{rows}, a block of {shape.x} threads for each; {flight}. A row does not fit on chip: "
         f"{counted(plan.passes, 'walk')} over it.",
         Form.SPLIT: f"{rows}, {counted(shape.chunks, 'block')} for each, so that few rows fill the GPU; {flight}. "
@@ -139,7 +159,7 @@ def _access(nest: CudaNest) -> list[str]:
 def _binding(
     nest: CudaNest, name: str, variables: dict[str, str], reuses: dict[str, str], tensors: Tensors
 ) -> list[str]:
-    plan, scratch = nest.plan, nest.scratch_bytes
+    plan, scratch = nest.plan, nest.partials.bytes
     pointers = ", ".join(
         f"cuda_tui::{'input' if constant else 'output'}<{HOST_TYPES[dtype]}>({tensor})"
         for tensor, dtype, constant in tensors

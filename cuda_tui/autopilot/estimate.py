@@ -1,14 +1,16 @@
 """What a group should gain, before anyone measures: bytes over bandwidth, costly functions, calls.
 
-The constants are rough and the same for every machine of a kind; they rank groups and state a hypothesis. Only a
-measurement says what was gained.
+The constants are rough; they rank groups and state a hypothesis. A GPU's bandwidth is the one measured on the device
+where that is known. Only a measurement says what was gained.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cuda_tui.autopilot.cuda_shape import CudaTuning, choose
 from cuda_tui.autopilot.fuse import Group
 from cuda_tui.autopilot.graph import Graph, Node
+from cuda_tui.autopilot.online import joined_walks
 from cuda_tui.autopilot.plan import COSTLY, Plan
 from cuda_tui.autopilot.scalar import Op
 
@@ -23,19 +25,26 @@ class Machine:
     bytes_per_us: float
     flop_per_us: float
     costly_per_us: float  # exponentials and the like, in PyTorch's kernels and in ours
-    call_us: float  # one PyTorch operator from Python
-    own_call_us: float  # one of our operators
+    call_us: float  # one PyTorch operator: from Python on the CPU, on the device where there is a GPU
+    own_call_us: float  # one of our operators; on a GPU one of its kernels
+    view_us: float  # an operator that only makes a view
     fresh_write: float  # a first write to new memory costs this many plain ones (page faults on the CPU)
+    is_gpu: bool = False
 
 
 CPU = Machine(
     name="one CPU core", bytes_per_us=12_000, flop_per_us=50_000, costly_per_us=800, call_us=1.5, own_call_us=4.0,
-    fresh_write=2.0,
+    view_us=0.45, fresh_write=2.0,
 )  # fmt: skip
 CUDA = Machine(
-    name="the GPU", bytes_per_us=3_000_000, flop_per_us=60_000_000, costly_per_us=2_000_000, call_us=4.0,
-    own_call_us=6.0, fresh_write=1.0,
+    name="the GPU", bytes_per_us=2_000_000, flop_per_us=40_000_000, costly_per_us=3_000_000, call_us=2.5,
+    own_call_us=2.5, view_us=0.0, fresh_write=1.0, is_gpu=True,
 )  # fmt: skip
+# Copy bandwidth of known GPUs in bytes a microsecond, about 90% of the memory's own rate; for a start only.
+COPY_RATES = {
+    "B200": 7_000_000, "H200": 4_200_000, "GH200": 4_200_000, "H100": 2_900_000, "A100": 1_500_000, "L40S": 750_000,
+    "L4": 270_000, "A10": 520_000, "RTX 5090": 1_600_000, "RTX 4090": 900_000,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +62,20 @@ class Estimate:
         return self.eager_us - self.own_us
 
 
-def machine_for(device: str) -> Machine:
-    return CUDA if device.startswith("cuda") else CPU
+def machine_for(device: str, *, name: str = "", copy_gbs: float | None = None) -> Machine:
+    """The rates to expect of a device: with the bandwidth that was measured on it, else what its name lets expect."""
+    if not device.startswith("cuda"):
+        return CPU
+    if copy_gbs:
+        return replace(CUDA, name=f"this GPU (copies at {copy_gbs:,.0f} GB/s)", bytes_per_us=copy_gbs * 1e3)
+    known = next((rate for part, rate in COPY_RATES.items() if part in name), CUDA.bytes_per_us)
+    return replace(CUDA, name=name or CUDA.name, bytes_per_us=known)
 
 
 def eager_us(node: Node, machine: Machine) -> float:
     """One operator in PyTorch."""
     if node.view:
-        return 0.3 * machine.call_us
+        return machine.view_us
     costly = node.output.numel * (1 if node.op in COSTLY else COSTLY_INSIDE.get(node.op, 0))
     memory = (node.bytes_read + machine.fresh_write * node.bytes_written) / machine.bytes_per_us
     return machine.call_us + max(memory + costly / machine.costly_per_us, node.flop / machine.flop_per_us)
@@ -73,14 +88,23 @@ def estimate(group: Group, graph: Graph, machine: Machine, *, reuses: int = 0) -
     written = [result.type.bytes for result in group.plan.results]
     fresh = sum(written[reuses:])
     own_bytes = read + sum(written)
-    memory = (read + sum(written[:reuses]) + machine.fresh_write * fresh) / machine.bytes_per_us
+    launches, walks = _work_on_gpu(group.plan) if machine.is_gpu else (1, 1)
+    memory = (walks * read + sum(written[:reuses]) + machine.fresh_write * fresh) / machine.bytes_per_us
     return Estimate(
         eager_bytes=sum(node.bytes_read + node.bytes_written for node in nodes),
         own_bytes=own_bytes,
         eager_us=sum(eager_us(node, machine) for node in nodes),
-        own_us=machine.own_call_us + memory + _costly(group.plan) / machine.costly_per_us,
+        own_us=launches * machine.own_call_us + memory + _costly(group.plan) / machine.costly_per_us,
         calls=sum(not node.view for node in nodes),
     )
+
+
+def _work_on_gpu(plan: Plan) -> tuple[int, int]:
+    """Kernels that run, and how often they read what does not stay on chip."""
+    shape = choose(plan, CudaTuning())
+    walks = 1 if shape.holds or not plan.reds else max(joined_walks(plan)[0].passes, 1)
+    joins = shape.is_split and not plan.stores_inside
+    return (walks + joins if shape.is_split else 1), walks
 
 
 def _costly(plan: Plan) -> int:

@@ -79,12 +79,31 @@ TAKEN = frozenset(
         "m",
         "c",
         "INFINITY",
-        "row", "item", "tile", "live", "place", "chunk", "chunks", "start", "stop", "base", "queue", "wide", "stream",
-        "partials", "dev", "WIDE", "u", "n", "r",
+        "row",
+        "item",
+        "tile",
+        "live",
+        "place",
+        "chunk",
+        "chunks",
+        "start",
+        "stop",
+        "base",
+        "queue",
+        "wide",
+        "stream",
+        "partials",
+        "dev",
+        "WIDE",
+        "u",
+        "n",
+        "r",
         "NAN",
     ]
 )
-OWN = re.compile(r"(v|i|j|k|sum|top|low|kept|column|part|value)\d*|\w+_v\d+")  # what emitted code calls its own variables
+OWN = re.compile(
+    r"(v|i|j|k|sum|top|low|kept|column|part|value)\d*|\w+_v\d+"
+)  # what emitted code calls its own variables
 
 
 def identifier(words: str) -> str:

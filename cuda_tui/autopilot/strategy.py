@@ -10,17 +10,21 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from cuda_tui.autopilot import story
+from cuda_tui.autopilot import cuda_launches, story
 from cuda_tui.autopilot.cpp_nest import Tuning
 from cuda_tui.autopilot.design import Candidate, Design, TaskFacts
+from cuda_tui.autopilot.estimate import machine_for
 from cuda_tui.autopilot.ir import Unfusible
+from cuda_tui.autopilot.roofline import reached
 from cuda_tui.evaluation.report import Code, Report, Verdict
-from cuda_tui.messages import ReadDetails, ReportDetails, ToolReply, TraceDetails
+from cuda_tui.messages import ProfileDetails, ReadDetails, ReportDetails, ToolReply, TraceDetails
 from cuda_tui.words import counted
 
 START = "HEAD^{/^Start: }"  # the workspace's first commit, as git names it by its message
 TRIES = 3  # measurements spent on tuning
 REACH = 1.02  # a tuned candidate replaces the best only when it is this much better
+
+REACH_ON_GPU = 1.005  # its intervals are narrower
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Strategy:
         self.dropped: dict[int, str] = {}
         self.pending: list[Call] = []  # notes that go along with the next step
         self.refused = ""
+        self.reach = REACH
 
     def steps(self) -> Steps:
         """The session from the beginning."""
@@ -74,14 +79,15 @@ class Strategy:
         if trace is None:
             yield from self._end(f"I could not trace the model, so there is nothing I can fuse. {problem}")
             return
-        source, problem = yield from self._read(facts)
+        source, problem, copy_gbs = yield from self._read(facts)
         if source is None:
             yield from self._end(problem)
             return
         try:
-            key = repr((trace, facts, source))
+            key = repr((trace, facts, source, copy_gbs))
             if key not in self.designs:
-                self.designs[key] = Design.of(trace, facts, source)
+                machine = machine_for(facts.device, copy_gbs=copy_gbs)
+                self.designs[key] = Design.of(trace, facts, source, machine=machine)
             design = self.designs[key]
         except (Unfusible, SyntaxError) as reason:
             yield from self._end(f"I cannot rewrite this model: {reason}.")
@@ -105,19 +111,29 @@ class Strategy:
         return facts, trace, traced.result.content.strip()
 
     def _read(self, facts: TaskFacts) -> Part:
-        results = yield Step("", (Call("read", {"path": facts.file}),))
+        """The source and, on a GPU, the copy bandwidth that was measured there."""
+        on_gpu = facts.device.startswith("cuda")
+        text = "Then the source, and what the GPU does now: launches, idle times, and the bandwidth it reaches."
+        calls = [Call("read", {"path": facts.file}), *([Call("profile", {"subject": "reference"})] if on_gpu else [])]
+        results = yield Step(text if on_gpu else "", tuple(calls))
+        copy_gbs = None
+        for reply in results[1:]:
+            if isinstance(reply.result.details, ProfileDetails):
+                ceilings = reply.result.details.profile.ceilings
+                copy_gbs = next((item.value for item in ceilings if item.name == "copy"), None)
         details = results[0].result.details
         if isinstance(details, ReadDetails):
-            return details.text, ""
-        return None, f"I could not read {facts.file}: {results[0].result.content.strip()}"
+            return details.text, "", copy_gbs
+        return None, f"I could not read {facts.file}: {results[0].result.content.strip()}", copy_gbs
 
     # ---- working
 
     def _work(self, design: Design) -> Part:
         candidate = Candidate(groups=design.promising)
+        self.reach = REACH_ON_GPU if design.machine.is_gpu else REACH
         text = self._hypothesis(design)
         self.pending.append(Call("note", {"text": f"## Plan\n{text}"}))
-        report = yield from self._evaluate(design, candidate, text=text, label="all groups fused")
+        report = yield from self.evaluate(design, candidate, text=text, label="all groups fused")
         while report is not None and report.verdict is Verdict.REJECTED and candidate.groups:
             bad, why = yield from self._culprits(design, candidate, report)
             self.dropped.update(dict.fromkeys(bad, why))
@@ -126,12 +142,12 @@ class Strategy:
                 break
             names = ", ".join(design.names[index] for index in bad)
             text = f"I leave {names} to PyTorch ({why}) and go on with the rest."
-            report = yield from self._evaluate(design, candidate, text=text, label=f"without {names}")
+            report = yield from self.evaluate(design, candidate, text=text, label=f"without {names}")
         if report is not None and report.verdict is Verdict.PASSED:
             yield from self._tune(design)
         yield from self._conclude(design)
 
-    def _evaluate(self, design: Design, candidate: Candidate, *, text: str, label: str, tool: str = "measure") -> Part:
+    def evaluate(self, design: Design, candidate: Candidate, *, text: str, label: str, tool: str = "measure") -> Part:
         """Write the candidate and evaluate it; None where that did not happen. The result is remembered."""
         self.refused = ""
         try:
@@ -185,7 +201,7 @@ class Strategy:
         while len(suspects) > 1:
             half = suspects[: len(suspects) // 2]
             names = ", ".join(design.names[index] for index in half)
-            report_of_half = yield from self._evaluate(
+            report_of_half = yield from self.evaluate(
                 design, Candidate(groups=tuple(half)), tool="verify", label=f"only {names}",
                 text=f"Look for the group that causes it: {names} alone.\n{story.verdict_line(report)}",
             )  # fmt: skip
@@ -197,9 +213,12 @@ class Strategy:
     # ---- tuning
 
     def _tune(self, design: Design) -> Part:
+        if design.device.startswith("cuda"):
+            yield from cuda_launches.tune(self, design)
+            return
         tried = 0
         for change, idea in self._variants(design):
-            best = self._best()
+            best = self.best()
             if best is None or tried == TRIES:
                 return
             candidate = replace(best.candidate, **change)
@@ -208,7 +227,7 @@ class Strategy:
             text = f"{idea}\nSo far: {story.verdict_line(self.trials[-1].report)}"
             self.pending.append(Call("note", {"text": text}))
             tried += 1
-            yield from self._evaluate(design, candidate, text=text, label=idea.split(":")[0].lower())
+            yield from self.evaluate(design, candidate, text=text, label=idea.split(":")[0].lower())
             if self.refused:
                 return
 
@@ -260,16 +279,16 @@ class Strategy:
 
     # ---- ending
 
-    def _best(self) -> Trial | None:
+    def best(self) -> Trial | None:
         """The best verified measurement. An earlier trial stands unless a later one is clearly better."""
         best: Trial | None = None
         for trial in self.trials:
-            if trial.gain > (best.gain * REACH if best else 0.0):
+            if trial.gain > (best.gain * self.reach if best else 0.0):
                 best = trial
         return best
 
     def _conclude(self, design: Design) -> Part:
-        best = self._best()
+        best = self.best()
         if best is None or not story.is_faster(best.report):
             yield from self._give_up(design)
             return
@@ -285,13 +304,15 @@ class Strategy:
         lines = [f"{story.ratio(found)}, with {counted(len(best.candidate.groups), 'fused kernel')}: {names}."]
         expected = design.whole_us / max(design.whole_us - predicted, 1e-9)
         lines.append(f"Predicted was about {expected:.2f}x. {story.verdict_line(best.report)}")
+        if design.machine.is_gpu:
+            lines += reached(design, best.candidate, best.report)
         lines += self._left(design)
         yield from self._end("\n".join(lines))
 
     def _measure_winner(self, design: Design, best: Trial) -> Part:
         """Put the winner's files in place and measure it afresh: that figure counts, whatever it is."""
         text = "The best of several measurements flatters itself, so its files go in place and are measured afresh."
-        yield from self._evaluate(design, best.candidate, text=text, label="the winner, measured afresh")
+        yield from self.evaluate(design, best.candidate, text=text, label="the winner, measured afresh")
         last = self.trials[-1]
         return last if last.candidate == best.candidate else best
 

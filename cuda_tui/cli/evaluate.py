@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from cuda_tui.cli.devices import Host, look, on_device
-from cuda_tui.cli.printing import gpu_lines
+from cuda_tui.evaluation.conditions import gpu_lines
 from cuda_tui.evaluation.pipeline import Evaluator, StopAfter
 from cuda_tui.evaluation.progress import Line, Progress, SliceDone, StageBegan, StageDone, TrialDone
 from cuda_tui.evaluation.report import BuildReport, KernelResources, Measured, Report, Verdict

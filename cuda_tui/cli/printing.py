@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from cuda_tui.evaluation.conditions import clock_text, conditions_text, sides
+from cuda_tui.evaluation.conditions import gpu_lines
 from cuda_tui.evaluation.report import Measured, NotMeasured
 from cuda_tui.events import (
     AnyEvent,
@@ -160,12 +160,3 @@ def _verdict(event: CandidateEvaluated) -> list[str]:
             return [head, *rows, f"    milestone {report.milestone.value} of 3"]
         case NotMeasured():
             return [head]
-
-
-def gpu_lines(measured: Measured) -> list[str]:
-    """What a measurement on a GPU says besides its ratios: clock, wall time as called, conditions, notes."""
-    if measured.clock == "wall":
-        return []
-    walls = [f"{side.name} {side.wall.median_us:,.1f} µs" for side in sides(measured) if side.wall is not None]
-    called = [f"as called (wall time, not certified): {', '.join(walls)}"] if walls else []
-    return [clock_text(measured), *called, conditions_text(measured.gpu), *(f"note: {note}" for note in measured.notes)]

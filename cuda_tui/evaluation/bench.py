@@ -62,7 +62,8 @@ class Bench:
                 run=runtime.run_command(warm),
                 cancel=self._cancel,
             )
-            self._start_baselines()
+            if not runtime.no_gpu:
+                self._start_baselines()
         except Exception:  # the first call that needs it meets the same fault and reports it
             return
 

@@ -21,15 +21,17 @@ from cuda_tui.records import Record
 from cuda_tui.workspace.workspace import Workspace
 
 LOAD_LIMIT_S = 120.0
+COMPILE_LIMIT_S = 60.0  # of tracing a model as one graph; nothing is generated
 
 
 class Rejected(Exception):
     """The candidate is at fault; the code and sentence are the report's."""
 
-    def __init__(self, code: Code, reason: str) -> None:
+    def __init__(self, code: Code, reason: str, *, refusal: str = "") -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
+        self.refusal = refusal  # the candidate's own words, where it raised and its process is as good as before
 
 
 class Candidate:
@@ -143,19 +145,10 @@ class CandidateProcess:
                 Code.STATE_IGNORED, f"ModelNew's state differs from the reference's: {'; '.join(declared[:3])}"
             )
 
-    def run(self, draw: Draw) -> tuple[Path, dict[str, Any]]:
-        """One call on a draw; returns where the outputs are and what was said of them."""
+    def run(self, draw: Draw, *, elsewhere: bool = False) -> tuple[Path, dict[str, Any]]:
+        """One call on a draw, with another GPU as the current one if so asked; where the outputs are, what was said."""
         out = self._new_export()
-        written = draw.written
-        answer = self.ask(
-            "run",
-            self._limit(),
-            path=str(self._inbox / written["file"]),
-            rows=written["rows"],
-            plan=written["plan"],
-            out=str(out),
-        )
-        return out, self._export(answer)
+        return out, self._export(self.ask("run", self._limit(), **self._on(draw), out=str(out), elsewhere=elsewhere))
 
     def prepare(self, draw: Draw, positions: Positions) -> Timed:
         """Make ready for timing on a draw."""
@@ -215,6 +208,21 @@ class CandidateProcess:
         if switches:
             raise Rejected(Code.GLOBAL_STATE, f"the candidate changed global settings: {'; '.join(switches[:3])}")
         return answer
+
+    def gradients(self, draw: Draw, *, wrt_inputs: bool, seed: int) -> tuple[Path, dict[str, Any]]:
+        """Gradients on a draw; returns where they are and the names of what gets one."""
+        out = self._new_export()
+        answer = self.ask("gradients", self._limit(3), **self._on(draw), out=str(out), wrt_inputs=wrt_inputs, seed=seed)
+        return out, _checked(answer, GradientAnswer)
+
+    def breaks_compile(self, draw: Draw) -> str:
+        """Why torch.compile cannot take the model as one graph; empty where it can. The process is not for timing."""
+        answer = _checked(self.ask("compiles", COMPILE_LIMIT_S, **self._on(draw)), CompileAnswer)
+        return str(answer["reason"])
+
+    def _on(self, draw: Draw) -> dict[str, Any]:
+        written = draw.written
+        return {"path": str(self._inbox / written["file"]), "rows": written["rows"], "plan": written["plan"]}
 
     def profile(self, draw: Draw) -> dict[str, Any]:
         """Operators by time."""
@@ -301,6 +309,7 @@ class Row(Record):
     dtype: str
     shape: list[int]
     stride: list[int]
+    shift: int
     device: str
 
 
@@ -315,6 +324,19 @@ class ExportAnswer(Record):
     alias: dict[str, str]
     settings: Changes
     made_from: dict[str, int] = {}  # noqa: RUF012  a record's default is copied
+
+
+class GradientAnswer(Record):
+    """Of `gradients`."""
+
+    names: list[str]
+    rows: list[Row]
+
+
+class CompileAnswer(Record):
+    """Of `compiles`."""
+
+    reason: str
 
 
 class OperatorRow(Record):
@@ -405,4 +427,4 @@ def _rejected(fault: WorkerFault, operation: str) -> Rejected:
     first = (error["message"].splitlines() or [""])[0]
     if error["type"] == "ModuleNotFoundError" and "'model'" in first:
         return Rejected(Code.REFERENCE_USED, f"model_new imports the reference (model.py){place}")
-    return Rejected(Code.RAISED, f"{operation}: {error['type']}: {first}{place}")
+    return Rejected(Code.RAISED, f"{operation}: {error['type']}: {first}{place}", refusal=first or error["type"])

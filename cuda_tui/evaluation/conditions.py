@@ -54,6 +54,15 @@ def conditions_text(gpu: GpuConditions | None) -> str:
     return f"{gpu.name or 'GPU'}: {', '.join(parts)}"
 
 
+def gpu_lines(measured: Measured) -> list[str]:
+    """What a measurement on a GPU says besides its ratios: clock, wall time as called, conditions, notes."""
+    if measured.clock == "wall":
+        return []
+    walls = [f"{side.name} {side.wall.median_us:,.1f} µs" for side in sides(measured) if side.wall is not None]
+    called = [f"as called (wall time, not certified): {', '.join(walls)}"] if walls else []
+    return [clock_text(measured), *called, conditions_text(measured.gpu), *(f"note: {note}" for note in measured.notes)]
+
+
 def _clock(gpu: GpuConditions) -> str:
     if gpu.clock_mhz is None:
         return "clock n/a"

@@ -30,7 +30,9 @@ class Findings:
 
     def passed(self, performance: Performance, receipt: Receipt) -> Report:
         """Verified, and timed if that was asked for."""
-        return self._report(Verdict.PASSED, None, summary(performance), performance, receipt)
+        breaks = any(flag.code == "COMPILE" for flag in self.flags)
+        message = summary(performance) + ("; breaks torch.compile" if breaks else "")
+        return self._report(Verdict.PASSED, None, message, performance, receipt)
 
     def rejected(self, code: Code, reason: str, *, not_measured: str = "rejected") -> Report:
         """Shown to be wrong."""

@@ -24,6 +24,7 @@ from cuda_tui.evaluation.profile.sanitizer import Check, Checked
 from cuda_tui.evaluation.profile.sass import Disassembly
 from cuda_tui.evaluation.profile.tools import Building, ProfileTools
 from cuda_tui.evaluation.progress import Emit, Line
+from cuda_tui.evaluation.reference import Draw
 from cuda_tui.evaluation.report import (
     BaselineState,
     BuildReport,
@@ -158,6 +159,8 @@ class Evaluator:
             return found.rejected(Code.LAUNCH_ERROR, f"launch refused: {message}", not_measured="cannot be launched")
         with self._stages.stage("reference"):
             self._reference.start(self._cancel)
+        if self._on_gpu:
+            found.flags += policy.unguarded(self.workspace.root, gpus=self._reference.facts["gpus"])
         candidate = Candidate(self.workspace, found.build, self._runtime, self._reference)
         try:
             return self._judge(candidate, found, stop_after)
@@ -176,6 +179,7 @@ class Evaluator:
         performance: Performance = NotMeasured(reason="not asked for")
         if stop_after == "measure":
             with self._naming_faults(candidate):
+                found.flags += self._compile_flags(candidate)
                 performance = self._measure(candidate)
                 found.profile = self._attribute(candidate, found.build)
             found.flags += self._share_flags(found.profile)
@@ -191,7 +195,7 @@ class Evaluator:
     def _verify(self, candidate: Candidate, found: Findings) -> tuple[int, ...]:
         """The seeds that were spent. Raises Rejected where an output is wrong."""
         with self._stages.stage("verify") as say:
-            found.verify, failed, flags, seeds = verify(
+            verified = verify(
                 candidate,
                 self._reference,
                 self._bench.pool,
@@ -199,12 +203,13 @@ class Evaluator:
                 cancel=self._cancel,
                 name_fault=self._tools.name_fault,
             )
-            found.flags += flags
+            found.verify, failed = verified.report, verified.failed
+            found.flags += verified.flags
             tensors = counted(found.verify.tensors_compared, "tensor")
             say(f"{tensors} compared in {counted(len(found.verify.trials), 'trial')}")
             if failed is not None:
                 raise Rejected(failed.code or Code.NUM_MISMATCH, f"{failed.name}: {failed.reason}")
-        return seeds
+        return verified.seeds
 
     def _measure(self, candidate: Candidate) -> Performance:
         self._bench.quiet()
@@ -230,6 +235,26 @@ class Evaluator:
                 return msgspec.structs.replace(measured, unavailable=(*measured.unavailable, threads))
             return msgspec.structs.replace(measured, all_threads=threads)
 
+    def _compile_flags(self, candidate: Candidate) -> tuple[Flag, ...]:
+        """Whether the candidate can stand in a larger model that is compiled. It never rejects."""
+        with self._stages.stage("compile check") as say, self._drawn() as draw:
+            try:
+                with candidate.process(cancel=self._cancel) as running:
+                    running.set_state(draw)
+                    reason = running.breaks_compile(draw)
+            except Rejected as rejected:
+                reason = rejected.reason
+            say(f"breaks torch.compile: {reason}" if reason else "one graph under torch.compile")
+        return (Flag(code="COMPILE", message=f"breaks torch.compile: {reason}"),) if reason else ()
+
+    @contextmanager
+    def _drawn(self) -> Iterator[Draw]:
+        draw = self._reference.draw(cancel=self._cancel)
+        try:
+            yield draw
+        finally:
+            self._reference.spend(draw)
+
     @contextmanager
     def _naming_faults(self, candidate: Candidate) -> Iterator[None]:
         """A fault of a kernel inside is told with the kernel's name."""
@@ -246,6 +271,9 @@ class Evaluator:
             return profile
 
     def _share_flags(self, profile: Profile) -> tuple[Flag, ...]:
+        if not profile.rows:
+            text = "nobody knows whose kernels carry the time: " + "; ".join(profile.notes)
+            return (Flag(code="KERNEL_SHARE", message=text),)
         share = profiler.authored_share(profile)
         if self.task.library_policy == "strict" and share < STRICT_SHARE:
             raise Rejected(
@@ -281,6 +309,7 @@ class Evaluator:
         if not self._on_gpu or not self._place.present:
             yield
             return
+        self._bench.quiet()
         with lease(self._place.lease, wait_s=LEASE_WAIT_S, on_wait=self._say_waiting, cancel=self._cancel):
             yield
 
@@ -300,10 +329,14 @@ class Evaluator:
 
     def _not_run(self, build: BuildReport | None) -> str:
         """Why the kernels are compiled and not run; empty where they are run."""
-        if not self._on_gpu or self._place.present:
+        if not self._on_gpu:
             return ""
-        done = "compiled" if build is None or build.library is None else "compiled and linked"
-        return f"{done}; there is no GPU here to run it on"
+        if reason := self._runtime.no_gpu:
+            done = "compiled" if build is None or build.library is None else "compiled and linked"
+            return f"{done}; {reason}"
+        if build is not None and build.library is None:
+            return "compiled and not linked: see the build's log"
+        return ""
 
     def _receipt(self, candidate: Candidate, build: BuildReport | None, seeds: tuple[int, ...]) -> Receipt:
         return Receipt(

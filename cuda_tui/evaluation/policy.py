@@ -106,6 +106,27 @@ def _native(path: Path, folder: Path) -> list[Flag]:
     return flags
 
 
+OPERATORS = re.compile(r"\b(?:CUDA_TUI_IMPL|\w*TORCH_LIBRARY_IMPL)\s*\((?:[^)]*,)?\s*CUDA\b|\bPYBIND11_MODULE\b")
+GUARDS = re.compile(r"\b(?:\w*DeviceGuard|CUDAGuard|cudaSetDevice)\b")
+
+
+def unguarded(folder: Path, *, gpus: int) -> tuple[Flag, ...]:
+    """Files that define CUDA operators without selecting their tensors' device, on a machine where it cannot be tried.
+
+    With two or more GPUs verification calls the candidate with another one current, and that decides.
+    """
+    sources = sorted((folder / "kernels").rglob("*")) if (folder / "kernels").is_dir() and gpus < 2 else []
+    flags = []
+    for path in sources:
+        if path.suffix in {".cpp", ".cc", ".cu"}:
+            text = _without_comments(path.read_text(encoding="utf-8", errors="replace"))
+            if (found := OPERATORS.search(text)) and not GUARDS.search(text):
+                name, line = str(path.relative_to(folder)), text.count("\n", 0, found.start()) + 1
+                message = f"not exercised: one GPU; no device guard found in {name}"
+                flags.append(Flag(code="GUARD", message=message, file=name, line=line))
+    return tuple(flags)
+
+
 def _without_comments(text: str) -> str:
     """The text with comments blanked and line numbers kept."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: re.sub(r"[^\n]", " ", found.group(0)), text, flags=re.DOTALL)

@@ -28,6 +28,7 @@ class Draw(Record):
     special: bool
     written: dict[str, Any]
     generation: int = 0  # which oracle process holds its answers
+    form: str = ""  # of its inputs, where it is not the usual one
 
 
 class Reference:
@@ -136,6 +137,30 @@ class Reference:
                 generation=self.generation,
             )
 
+    def draw_form(
+        self, base: Draw, form: str, *, only: int | None = None, cancel: threading.Event | None = None
+    ) -> Draw:
+        """A draw like another whose inputs, all of them or one, are in a form. `written` says so where it is refused.
+
+        It shares the state of `base`, which must not be spent before it.
+        """
+        with self._lock:
+            self._drawn += 1
+            name, folder = f"draw-{self._drawn}", str(self._runtime.inbox)
+            written = self.ask(
+                "draw_form", cancel=cancel, name=name, like=base.name, form=form, only=only, folder=folder
+            )
+            state = {key: base.written[key] for key in ("state", "state_file")}
+            return Draw(
+                name=name,
+                seed=base.seed,
+                state_seed=base.state_seed,
+                special=False,
+                written=state | written,
+                generation=self.generation,
+                form=form,
+            )
+
     def spend(self, draw: Draw) -> None:
         """Forget a draw and its files. An oracle that has ended since has forgotten it already."""
         with self._lock:
@@ -155,11 +180,20 @@ class Reference:
         cancel: threading.Event | None = None,
     ) -> Trial:
         """Compare a candidate's exported outputs for a draw."""
-        found = self.ask("compare", cancel=cancel, name=draw.name, path=str(outputs), answer=answer)
-        self.weak.update(() if draw.special else found.get("weak", ()))
+        found = self.ask(
+            "compare", cancel=cancel, name=draw.name, path=str(outputs), answer=answer, named=bool(draw.form)
+        )
+        self.weak.update(() if draw.special or draw.form else found.get("weak", ()))
         checks = tuple(_check(row) for row in found["checks"])
         code = Code(found["code"]) if found["code"] else None
         return Trial(name=label, checks=checks, passed=code is None, code=code, reason=found["reason"])
+
+    def compare_gradients(self, draw: Draw, path: Path, answer: dict[str, Any], *, seed: int) -> Trial:
+        """Compare a candidate's gradients for a draw."""
+        found = self.ask("compare_gradients", name=draw.name, path=str(path), answer=answer, seed=seed)
+        code = Code(found["code"]) if found["code"] else None
+        checks = tuple(_check(row) for row in found["checks"])
+        return Trial(name="gradients", checks=checks, passed=code is None, code=code, reason=found["reason"])
 
     def check_stacks(self) -> Trial | None:
         """The small outputs over all draws since the last call."""

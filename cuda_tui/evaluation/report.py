@@ -151,6 +151,32 @@ class Trial(Record):
     reason: str = ""
 
 
+class FormCheck(Record):
+    """What a candidate makes of inputs in another form: the same values with other strides, or at other addresses."""
+
+    form: str  # a name of `workspace.task.FORMS`
+    outcome: Literal["verified", "refused", "not tried"]
+    inputs: tuple[int, ...]  # which ones were in that form
+    message: str = ""  # the candidate's own words where it refuses; why it was not tried
+
+    @property
+    def text(self) -> str:
+        """ "transposed input 0 (x must be contiguous)"."""
+        numbers = ", ".join(map(str, self.inputs))
+        which = f" input{'s' if len(self.inputs) > 1 else ''} {numbers}" if self.inputs else ""
+        words = FORM_WORDS.get(self.form, self.form)
+        return f"{words if which else words.removesuffix(' of')}{which}" + (f" ({self.message})" if self.message else "")
+
+
+FORM_WORDS = {
+    "offset": "offset views of",
+    "transposed": "transposed",
+    "channels_last": "channels-last",
+    "expanded": "expanded",
+    "sliced": "sliced",
+}
+
+
 class VerifyReport(Record):
     """All trials of one verification. `tensors_compared` of zero is never a pass."""
 
@@ -160,6 +186,14 @@ class VerifyReport(Record):
     seconds: float
     not_compared: tuple[str, ...] = ()
     reference_dtype: str = "float64"
+    forms: tuple[FormCheck, ...] = ()
+
+    @property
+    def form_lines(self) -> tuple[str, ...]:
+        """Which forms of the inputs were verified, which the candidate does not take, and which were not tried."""
+        kinds = {"verified": "Forms verified", "refused": "Forms not taken", "not tried": "Forms not tried"}
+        told = {kind: [item.text for item in self.forms if item.outcome == kind] for kind in kinds}
+        return tuple(f"{kinds[kind]}: {'; '.join(texts)}" for kind, texts in told.items() if texts)
 
 
 class Timing(Record):
@@ -329,13 +363,23 @@ class Counters(Record):
     memory_share: float | None = None  # of the peak of whatever part of the memory system is busiest
     compute_share: float | None = None
     dram_share: float | None = None
-    dram_bytes: int | None = None
+    dram_read_bytes: int | None = None
+    dram_write_bytes: int | None = None
+    stored_bytes: int | None = None  # by store instructions, in whole sectors
     l1_hit: float | None = None
     l2_hit: float | None = None
     sectors_per_load: float | None = None  # 32-byte sectors that one request of a warp touches; 4 is coalesced fp32
     sectors_per_store: float | None = None
     stalls: tuple[Stall, ...] = ()  # the largest first
     launch: str = ""  # "(4096, 1, 1) x (256, 1, 1)"
+
+    @property
+    def moved_bytes(self) -> int | None:
+        """Read from device memory, and written: also what was still in L2 at the end, and leaves it later."""
+        written = [count for count in (self.dram_write_bytes, self.stored_bytes) if count is not None]
+        if self.dram_read_bytes is None or not written:
+            return None
+        return self.dram_read_bytes + max(written)
 
 
 class KernelRow(Record):

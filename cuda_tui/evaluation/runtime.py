@@ -11,6 +11,7 @@ from typing import Literal
 
 from cuda_tui import process
 from cuda_tui.errors import UsageError
+from cuda_tui.evaluation.machine import Place
 from cuda_tui.evaluation.workers import Placement, WarmParent, Worker, Zygote
 from cuda_tui.sandbox import access as sandbox_access
 from cuda_tui.sandbox.access import Access
@@ -60,6 +61,7 @@ class Runtime:
         self.rung = interpreter.rung
         self.cache = interpreter.cache
         self._parent = interpreter.parent
+        self._place = Place.of(task.device, interpreter.environment)
         # Outside the workspace, which the agent's shell can write: what is exchanged and built here is trusted.
         private = self.cache / "workspaces" / hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
         self.folder = private / f"run-{os.getpid()}"
@@ -103,6 +105,17 @@ class Runtime:
         return self._parent.zygote(self.cancel)
 
     @property
+    def no_gpu(self) -> str:
+        """Why a task for a GPU cannot run here; empty where it can, and for a task on the CPU."""
+        if not self.task.device.startswith("cuda"):
+            return ""
+        if not self._place.present:
+            return "there is no GPU here to run it on"
+        if self.zygote.versions.get("cuda") in (None, "None"):
+            return f"PyTorch {self.zygote.versions.get('torch')} is built without CUDA"
+        return ""
+
+    @property
     def roots(self) -> list[str]:
         """Import roots of the user's project."""
         return [self.task.project_root] if self.task.project_root else []
@@ -131,7 +144,8 @@ class Runtime:
 
     def _fork(self, kind: Literal["oracle", "candidate"], access: Access, *, threads: int, cpu: int | None) -> Worker:
         log = self.folder / f"{kind}.log"
-        placement = Placement(threads=threads, cpu=cpu, device=self.task.device, environment=self._private_folders())
+        device = "cpu" if self.no_gpu else self.task.device  # to trace on and to compile for
+        placement = Placement(threads=threads, cpu=cpu, device=device, environment=self._private_folders())
         worker = self.zygote.fork(kind, access=access, rung=self.rung, log=log, placement=placement)
         with self._adding:
             self._workers = [*(earlier for earlier in self._workers if earlier.alive), worker]

@@ -4,8 +4,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
+from cuda_tui.errors import Cancelled
+from cuda_tui.evaluation import training
 from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, Rejected
+from cuda_tui.evaluation.forms import FormDraws, FormTrials
 from cuda_tui.evaluation.progress import Emit, TrialDone
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import Flag, Trial, VerifyReport
@@ -14,10 +19,16 @@ from cuda_tui.evaluation.report import Flag, Trial, VerifyReport
 class TrialPlan:
     """What one trial draws."""
 
-    def __init__(self, label: str, *, redraw_state: bool = False, special: bool = False) -> None:
+    def __init__(
+        self, label: str, *, redraw_state: bool = False, special: bool = False, elsewhere: bool = False
+    ) -> None:
         self.label = label
         self.redraw_state = redraw_state
         self.special = special
+        self.elsewhere = elsewhere
+
+
+ELSEWHERE = TrialPlan("another GPU is the current one", elsewhere=True)
 
 
 def plan_trials(draws: int) -> list[TrialPlan]:
@@ -33,6 +44,19 @@ def plan_trials(draws: int) -> list[TrialPlan]:
     return [*trials, TrialPlan("NaN and infinities", special=True)]
 
 
+@dataclass
+class Drawn:
+    """All that one verification is made on."""
+
+    trials: list[tuple[TrialPlan, Draw]]
+    forms: FormDraws
+
+    @property
+    def draws(self) -> list[Draw]:
+        """Every draw, a base after the ones that are like it."""
+        return [*(draw for _, draw in self.trials), *self.forms.draws, self.forms.base]
+
+
 class DrawPool:
     """Draws made ahead, with their references ready, each shown to one candidate and then dropped."""
 
@@ -40,27 +64,46 @@ class DrawPool:
         self._reference = reference
         self._plans = plan_trials(draws)
         self._ready: list[tuple[TrialPlan, Draw]] = []
+        self._forms: FormDraws | None = None
         self._lock = threading.Lock()
 
-    def fill(self, cancel: threading.Event | None = None) -> None:
-        """Make what is missing for one verification."""
+    def fill(self, cancel: threading.Event | None = None) -> FormDraws | None:
+        """Make what is missing for one verification. Returns the forms of it; None where it was cancelled."""
         with self._lock:
+            self._reference.start(cancel)
             # The answers of a draw live in the oracle that made it.
-            if any(draw.generation != self._reference.generation for _, draw in self._ready):
-                self._ready = []
-            for plan in self._plans[len(self._ready) :]:
+            made = [draw for _, draw in self._ready] + ([self._forms.base] if self._forms else [])
+            if any(draw.generation != self._reference.generation for draw in made):
+                self._ready, self._forms = [], None
+            plans = [*self._plans, *([ELSEWHERE] if self._reference.facts["gpus"] > 1 else [])]
+            for plan in plans[len(self._ready) :]:
                 if cancel is not None and cancel.is_set():
-                    return
+                    return None
                 seed = secrets.randbits(48) if plan.redraw_state else None
                 draw = self._reference.draw(state_seed=seed, special=plan.special, cancel=cancel)
                 self._ready.append((plan, draw))
+            if self._forms is None:
+                self._forms = FormDraws.make(self._reference, cancel)
+            return self._forms
 
-    def take(self, cancel: threading.Event | None = None) -> list[tuple[TrialPlan, Draw]]:
-        """A whole set; made now where it is not ready."""
-        self.fill(cancel)
+    def take(self, cancel: threading.Event | None = None) -> Drawn:
+        """A whole set; made now where it is not ready. Raises Cancelled."""
+        forms = self.fill(cancel)
+        if forms is None:
+            raise Cancelled("the draws were cancelled")
         with self._lock:
-            ready, self._ready = self._ready, []
-        return ready
+            ready, self._ready, self._forms = self._ready, [], None
+        return Drawn(ready, forms)
+
+
+@dataclass
+class Verified:
+    """What one verification found."""
+
+    report: VerifyReport
+    failed: Trial | None
+    flags: tuple[Flag, ...]
+    seeds: tuple[int, ...]  # that were spent
 
 
 def verify(
@@ -71,19 +114,21 @@ def verify(
     emit: Emit,
     cancel: threading.Event | None,
     name_fault: Callable[[Candidate, Draw, Rejected], Rejected],
-) -> tuple[VerifyReport, Trial | None, tuple[Flag, ...], tuple[int, ...]]:
+) -> Verified:
     """Run all trials, stopping at the first that fails.
 
-    Returns the report, the failed trial if any, flags, and the seeds that were spent. `name_fault` adds where a fault
-    happened to what is said of it. Raises Rejected where the candidate fails other than on a trial.
+    `name_fault` adds where a fault happened to what is said of it. Raises Rejected where the candidate fails other
+    than on a trial.
     """
     began = time.monotonic()
-    draws = pool.take(cancel)
+    drawn = pool.take(cancel)
+    made: list[Draw] = []
     flags: dict[str, Flag] = {}
     trials: list[Trial] = []
     try:
         with candidate.process(cancel=cancel) as running:
-            for plan, draw in draws:
+            naming = partial(name_fault, candidate)
+            for plan, draw in drawn.trials:
                 if refused := draw.written.get("refused"):
                     # The reference itself cannot take these inputs, so nothing can be asked of the candidate.
                     text = f'the trial "{plan.label}" was not made: the reference raises {refused}'
@@ -92,35 +137,64 @@ def verify(
                 try:
                     trial = _one(running, reference, plan, draw, flags=flags, cancel=cancel)
                 except Rejected as rejected:
-                    found = name_fault(candidate, draw, rejected)
+                    found = naming(draw, rejected)
                     trial = Trial(name=plan.label, checks=(), passed=False, code=found.code, reason=found.reason)
                 trials.append(trial)
                 emit(TrialDone(name=plan.label, passed=trial.passed, detail=trial.reason or _detail(trial)))
                 if not trial.passed:
                     break
+            forms = FormTrials(running, reference, emit, naming, cancel, made=made)
+            if all(trial.passed for trial in trials):
+                forms.run(drawn.forms)
+            trials += forms.trials
+            if all(trial.passed for trial in trials):
+                found_gradients = _gradients(running, reference, drawn.forms.base, naming)
+                trials += [found_gradients] if isinstance(found_gradients, Trial) else []
+                flags |= {found_gradients.code: found_gradients} if isinstance(found_gradients, Flag) else {}
         stacked = reference.check_stacks()
         if stacked is not None and all(trial.passed for trial in trials):
             trials.append(stacked)
             emit(TrialDone(name=stacked.name, passed=stacked.passed, detail=stacked.reason))
     finally:
-        for _, draw in draws:
+        for draw in [*made, *drawn.draws]:
             reference.spend(draw)
-    compared = sum(len(trial.checks) for trial in trials)
     failed = next((trial for trial in trials if not trial.passed), None)
-    if reference.weak:
-        whole = set(reference.facts["outputs"]) <= reference.weak
-        text = f"{', '.join(sorted(reference.weak))}: no variation from draw to draw beyond rounding"
-        code = "DEGENERATE_TASK" if whole else "CONSTANT_OUTPUT"
-        flags[code] = Flag(code=code, message=text)
-    report = VerifyReport(
-        passed=failed is None and compared > 0,
+    report = _report(trials, forms, reference, seconds=time.monotonic() - began)
+    flags |= _weak_flags(reference)
+    return Verified(report, failed, (*flags.values(), *forms.flags), tuple(draw.seed for _, draw in drawn.trials))
+
+
+def _gradients(
+    running: CandidateProcess, reference: Reference, draw: Draw, naming: Callable[[Draw, Rejected], Rejected]
+) -> Trial | Flag | None:
+    try:
+        return training.check(running, reference, draw)
+    except Rejected as rejected:
+        found = naming(draw, rejected)
+        return Trial(name="gradients", checks=(), passed=False, code=found.code, reason=found.reason)
+
+
+def _report(trials: list[Trial], forms: FormTrials, reference: Reference, *, seconds: float) -> VerifyReport:
+    compared = sum(len(trial.checks) for trial in trials)
+    return VerifyReport(
+        passed=all(trial.passed for trial in trials) and compared > 0,
         trials=tuple(trials),
         tensors_compared=compared,
-        seconds=time.monotonic() - began,
+        seconds=seconds,
         not_compared=tuple(reference.facts.get("not_compared", ())),
         reference_dtype=str(reference.facts.get("reference_dtype", "float64")),
+        forms=tuple(forms.checks),
     )
-    return report, failed, tuple(flags.values()), tuple(draw.seed for _, draw in draws)
+
+
+def _weak_flags(reference: Reference) -> dict[str, Flag]:
+    """Outputs that prove nothing."""
+    if not reference.weak:
+        return {}
+    whole = set(reference.facts["outputs"]) <= reference.weak
+    text = f"{', '.join(sorted(reference.weak))}: no variation from draw to draw beyond rounding"
+    code = "DEGENERATE_TASK" if whole else "CONSTANT_OUTPUT"
+    return {code: Flag(code=code, message=text)}
 
 
 def _one(
@@ -133,7 +207,7 @@ def _one(
     cancel: threading.Event | None,
 ) -> Trial:
     running.set_state(draw)
-    outputs, answer = running.run(draw)
+    outputs, answer = running.run(draw, elsewhere=plan.elsewhere)
     for path, owner in answer["alias"].items():
         flags[f"ALIAS {path}"] = Flag(code="ALIAS", message=f"{path} shares memory with {owner}")
     return reference.compare(draw, outputs, answer, label=plan.label, cancel=cancel)

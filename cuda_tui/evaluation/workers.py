@@ -196,9 +196,9 @@ class Worker:
         greeting = self._receive("start", START_LIMIT_S, None)
         if "error" in greeting:
             self.close()
-            raise InfrastructureError(
-                f"A {kind} process could not be isolated: {greeting['error']['message']}", hint="Run cuda-tui doctor."
-            )
+            error = greeting["error"]
+            failed = "could not be isolated" if error["type"] == "IsolationFailed" else "did not start"
+            raise InfrastructureError(f"A {kind} process {failed}: {error['message']}", hint="Run cuda-tui doctor.")
 
     def __enter__(self) -> Self:
         return self

@@ -78,7 +78,7 @@ def _verify_lines(verify: VerifyReport) -> list[str]:
     head = f"{passed} of {len(verify.trials)} trials passed, {verify.tensors_compared} tensors compared"
     skipped = [f"not compared: {', '.join(verify.not_compared)}"] if verify.not_compared else []
     failed = next((trial for trial in verify.trials if not trial.passed), None)
-    return [head, *skipped, *(_trial_lines(failed) if failed else [])]
+    return [head, *skipped, *verify.form_lines, *(_trial_lines(failed) if failed else [])]
 
 
 def _trial_lines(trial: Trial) -> list[str]:
@@ -127,6 +127,9 @@ def profile_text(profile: Profile) -> str:
     if profile.timeline is not None:
         gaps = profile.timeline.gaps[:GAPS]
         rows += [f"idle {gap.us:.1f} us between {shown(gap.after)} and {shown(gap.before)}" for gap in gaps]
+    if profile.floor_us and profile.timeline is None:
+        what = "bytes" if profile.floor_bound == "memory" else "FLOP"
+        rows.append(f"the call's {what} alone take {profile.floor_us:.1f} us at the measured ceilings (analytic)")
     return _lines(*rows, _ceilings(profile), *profile.notes)
 
 
@@ -159,7 +162,8 @@ def _launch_facts(row: KernelRow) -> list[str]:
         limit = f" by {found.limiter}" if found.limiter else ""
         reached = f", {found.achieved:.0%} achieved" if found.achieved is not None else ""
         waves = f", {found.waves:.1f} waves" if found.waves is not None else ""
-        facts.append(f"occupancy {found.theoretical:.0%}{limit}{reached}{waves}")
+        supposed = f" ({found.evidence.partition(', ')[2]})" if ", " in found.evidence else ""
+        facts.append(f"occupancy {found.theoretical:.0%}{limit}{reached}{waves}{supposed}")
     return facts
 
 

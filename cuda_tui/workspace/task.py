@@ -1,8 +1,11 @@
 """What is optimised: the record behind `task.toml`."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from cuda_tui.records import Record
+
+Form: TypeAlias = Literal["offset", "transposed", "channels_last", "expanded", "sliced"]
+FORMS: tuple[Form, ...] = ("offset", "transposed", "channels_last", "expanded", "sliced")
 
 
 class Task(Record):
@@ -27,3 +30,4 @@ class Task(Record):
     error_cap: float = 0.01  # the task's own limit on ‖c−r‖/‖r−mean(r)‖, never widened by the product
     time_limit_s: float = 300.0  # of one stage in a worker
     link: tuple[str, ...] = ()  # libraries to link: "cublas", "cudnn"
+    forms: tuple[Form, ...] = FORMS  # of inputs that are verified besides the usual one

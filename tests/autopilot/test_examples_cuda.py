@@ -17,16 +17,21 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/model.py"))
 NVCC = shutil.which("nvcc")
 GPU = torch.cuda.is_available()
+SHORT = (
+    ("rmsnorm_swiglu", "bfloat16"), ("layernorm_gelu_mlp", "float16"), ("rope_attention_scores", "bfloat16"),
+    ("softmax_cross_entropy", "bfloat16"),
+)  # fmt: skip
 
 # Runs in a process of its own, with the workspace as its folder and nothing of cuda-tui on its path.
 ON_THE_GPU = """
-import copy, json, torch
+import copy, json, sys, torch
 import model, model_new
 torch.manual_seed(0)
-reference = model.Model(*model.get_init_inputs()).eval()
-candidate = model_new.ModelNew(*model.get_init_inputs()).eval()
+dtype = getattr(torch, sys.argv[1])
+reference = model.Model(*model.get_init_inputs()).eval().to(dtype)
+candidate = model_new.ModelNew(*model.get_init_inputs()).eval().to(dtype)
 candidate.load_state_dict(reference.state_dict())
-inputs = model.get_inputs()
+inputs = [x.to(dtype) if x.is_floating_point() else x for x in model.get_inputs()]
 exact = copy.deepcopy(reference).double()(*[x.double() if x.is_floating_point() else x for x in inputs])
 reference, candidate = reference.cuda(), candidate.cuda()
 inputs = [x.cuda() for x in inputs]
@@ -55,7 +60,7 @@ with torch.no_grad():
 """
 
 
-def write_workspace(example: str, folder: Path) -> list[str]:
+def write_workspace(example: str, folder: Path, dtype: str = "float32") -> list[str]:
     """A workspace with the autopilot's first CUDA candidate; returns the names of its sources."""
     source = (ROOT / "examples" / example / "model.py").read_text()
     names: dict[str, object] = {"__name__": "model"}
@@ -64,8 +69,10 @@ def write_workspace(example: str, folder: Path) -> list[str]:
     path.write_text(source)
     (folder / "task.toml").write_text('device = "cuda"\n')
     exec(compile(source, str(path), "exec"), names)
-    model = names["Model"](*names["get_init_inputs"]()).eval()  # type: ignore[operator]
-    traced = trace(model, tuple(names["get_inputs"]()), {})  # type: ignore[operator]
+    kind = getattr(torch, dtype)
+    model = names["Model"](*names["get_init_inputs"]()).eval().to(kind)  # type: ignore[operator]
+    inputs = [x.to(kind) if x.is_floating_point() else x for x in names["get_inputs"]()]  # type: ignore[operator]
+    traced = trace(model, tuple(inputs), {})
     design = Design.of(traced, TaskFacts(device="cuda"), source)
     files = design.write(Candidate(groups=design.promising)).files
     for name, text in files.items():
@@ -90,12 +97,19 @@ def test_emitted_cuda_compiles_for_sm_80_and_sm_90(example: str, tmp_path: Path)
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.skipif(not GPU, reason="no CUDA device")
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_emitted_cuda_is_right_on_the_gpu(example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_workspace(example, tmp_path)
+@pytest.mark.parametrize(("example", "dtype"), [*((name, "float32") for name in EXAMPLES), *SHORT])
+def test_emitted_cuda_is_right_on_the_gpu(
+    example: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_workspace(example, tmp_path, dtype)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-c", ON_THE_GPU], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", ON_THE_GPU, dtype],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
@@ -103,5 +117,5 @@ def test_emitted_cuda_is_right_on_the_gpu(example: str, tmp_path: Path, capsys: 
         ratio = found["eager_us"] / found["candidate_us"]
         row = (f"{found['eager_us']:.1f}", f"{found['candidate_us']:.1f}", f"{ratio:.2f}")
         errors = (f"{found['eager_error']:.1e}", f"{found['candidate_error']:.1e}")
-        sys.stdout.write(f"\n{example:<24}" + "".join(f"{text:>10}" for text in (*row, *errors)) + "\n")
+        sys.stdout.write(f"\n{example:<24}{dtype:<10}" + "".join(f"{text:>10}" for text in (*row, *errors)) + "\n")
     assert found["candidate_error"] <= max(8 * found["eager_error"], 5e-7)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cuda_tui.cli.wiring import auto_refusal
 from cuda_tui.events import Outcome, SessionEnded, SessionResumed, ToolFinished
@@ -237,3 +238,42 @@ def test_workspace_whose_protected_file_changed_is_kept_and_refused(run: Run) ->
     assert done.returncode == 1
     assert "model.py was changed" in done.stderr
     assert (workspace / "task.toml").is_file()
+
+
+PYNVML = """
+class Memory: used, total = 1 << 30, 140 << 30
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetName(gpu): return "NVIDIA H200"
+def nvmlDeviceGetUUID(gpu): return "GPU-1"
+def nvmlDeviceGetCudaComputeCapability(gpu): return 9, 0
+def nvmlDeviceGetMemoryInfo(gpu): return Memory
+def nvmlSystemGetCudaDriverVersion(): return 13000
+def __getattr__(name):
+    def refuse(*_): raise RuntimeError("Not Supported")
+    return refuse
+"""
+
+
+@pytest.fixture
+def with_gpu(run: Run) -> Run:
+    """A machine whose driver shows one GPU; its torch has no CUDA."""
+    (run.folder / "lib").mkdir()
+    (run.folder / "lib" / "pynvml.py").write_text(PYNVML)
+    return Run(run.folder, {**run.environ, "PYTHONPATH": str(run.folder / "lib"), "CUDA_TUI_DEVICE": ""})
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
+def test_gpu_that_cannot_be_worked_on_is_told_before_the_cpu_is_taken(with_gpu: Run) -> None:
+    ended = with_gpu.finish(*optimize(with_gpu.script(call("finish", summary="enough"))))
+    assert "Model on cpu" in ended.stdout
+    assert "! there is NVIDIA H200 here, and torch " in ended.stdout
+    assert "is built without CUDA; the CPU is worked on" in ended.stdout
+
+
+def test_gpu_that_is_not_there_is_refused_with_those_that_are(with_gpu: Run) -> None:
+    ended = with_gpu.finish(*optimize("autopilot", "--device", "cuda:1"))
+    assert ended.returncode == 1
+    assert "there is no GPU 1; this machine has 1: 0 (NVIDIA H200)" in ended.stderr
+    assert "--device" in ended.stderr

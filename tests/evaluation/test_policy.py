@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cuda_tui.evaluation.policy import scan
+from cuda_tui.evaluation.policy import scan, unguarded
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,26 @@ def test_protected_file_is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "cuda_extension.py").write_text("import ctypes\n")
     assert scan(tmp_path, protected=["cuda_extension.py"]) == ()
     assert scan(tmp_path)
+
+
+OPERATOR = """
+static Tensor scale(const Tensor& x) {
+  GUARD
+  return x;
+}
+CUDA_TUI_IMPL(CUDA, m) { m.impl("scale", TORCH_BOX(&scale)); }
+"""
+
+
+def test_operator_that_does_not_select_its_device_is_flagged_where_only_one_gpu_is(tmp_path: Path) -> None:
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "scale_binding.cpp").write_text(OPERATOR.replace("GUARD", "// const DeviceGuard guard(0);"))
+    (kernels / "pure.cpp").write_text('CUDA_TUI_IMPL(CPU, m) { m.impl("scale", TORCH_BOX(&scale)); }')
+    flags = unguarded(tmp_path, gpus=1)
+    assert [(flag.code, flag.file, flag.line) for flag in flags] == [("GUARD", "kernels/scale_binding.cpp", 6)]
+    assert flags[0].message == "not exercised: one GPU; no device guard found in kernels/scale_binding.cpp"
+    assert unguarded(tmp_path, gpus=2) == ()
+    guard = "const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());"
+    (kernels / "scale_binding.cpp").write_text(OPERATOR.replace("GUARD", guard))
+    assert unguarded(tmp_path, gpus=1) == ()

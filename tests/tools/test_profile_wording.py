@@ -2,8 +2,19 @@
 
 import msgspec
 
+from cuda_tui.evaluation.profile.rows import from_resources
 from cuda_tui.evaluation.profile.sanitizer import Checked
-from cuda_tui.evaluation.report import Ceiling, Counters, Gap, KernelRow, Occupancy, Profile, Stall, Timeline
+from cuda_tui.evaluation.report import (
+    Ceiling,
+    Counters,
+    Gap,
+    KernelResources,
+    KernelRow,
+    Occupancy,
+    Profile,
+    Stall,
+    Timeline,
+)
 from cuda_tui.tools.wording import checked_text, profile_text
 
 TIMELINE = Timeline(
@@ -112,6 +123,16 @@ def test_clean_check_and_check_that_did_not_run_are_told_apart() -> None:
 
 
 def test_kernel_that_only_the_compiler_knows_has_no_time_and_no_share() -> None:
-    row = KernelRow(name="silu", calls=0, total_us=0.0, share=0.0, authored=True, registers=40, evidence="ptxas")
-    text = profile_text(Profile(subject="candidate", rows=(row,), total_us=0.0))
-    assert text.splitlines()[-1].split() == ["-", "-", "-", "silu", "(authored,", "40", "registers,", "ptxas)"]
+    resources = KernelResources(kernel="silu", architecture="sm_90a", registers=40)
+    text = profile_text(from_resources("candidate", (resources,)))
+    assert text.splitlines()[-1].split(maxsplit=3) == [
+        "-",
+        "-",
+        "-",
+        "silu (authored, 40 registers, occupancy 75% by registers (at 256 threads a block), ptxas)",
+    ]
+
+
+def test_floor_is_said_where_nothing_was_timed() -> None:
+    silent = Profile(subject="candidate", rows=(), total_us=0.0, floor_us=40.0, floor_bound="memory")
+    assert "the call's bytes alone take 40.0 us at the measured ceilings (analytic)" in profile_text(silent)

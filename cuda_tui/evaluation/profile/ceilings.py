@@ -12,6 +12,7 @@ from cuda_tui.evaluation.report import Ceiling
 from cuda_tui.records import Record, encode
 
 VERSION = "1"  # of the way they are measured
+STEADY = 0.1  # the largest spread of a rate that is kept
 
 
 class Kept(Record):
@@ -36,6 +37,8 @@ def device_ceilings(
     except (OSError, msgspec.MsgspecError):
         pass  # not measured yet, or written by another version: it is measured, and written anew
     found = tuple(_ceiling(name, rates) for name, rates in measure().items() if rates)
+    if any(item.spread > STEADY for item in found):
+        return found  # something else was running: good for this once, not to be kept
     record = Kept(device=device["name"], uuid=device["uuid"], driver=driver, torch=device["torch"], ceilings=found)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(record))

@@ -7,6 +7,7 @@ from cuda_tui.evaluation.report import BuildReport
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|_GLOBAL__N_\w+")
 _CAST = re.compile(r"\((?:unsigned )?(?:bool|char|short|int|long|unsigned int|unsigned long)\)(?=[-\d])")
+_LAMBDA = re.compile(r"\[lambda\((.*?)\) \(instance (\d+)\)\]")
 # Libraries whose kernels a candidate may instantiate as well: there only the whole signature tells whose it is.
 _SHARED = ("at::", "cub::", "cutlass::", "cute::", "thrust::", "cublas", "cudnn", "c10::")
 
@@ -47,9 +48,16 @@ def _from_mangled(name: str) -> str:
     return "::".join(parts) or name
 
 
-def _signature(name: str) -> str:
-    """The whole name in one spelling: demanglers differ in blanks, casts of literals and the return type."""
+def signature(name: str) -> str:
+    """The whole name in one spelling, for comparing.
+
+    Demanglers differ in blanks, the place of const, the return type, lambdas, and literals (`(int)4` and `4`, `3ul`
+    and `(unsigned long)3`, `false` and `(bool)0`).
+    """
     text = _CAST.sub("", _ANONYMOUS.sub("@", name)).removeprefix("void ")
+    text = _LAMBDA.sub(r"{lambda(\1)#\2}", text)
+    text = re.sub(r"\bconst\b|(?<=\d)[uUlL]+\b", "", text)
+    text = re.sub(r"\bfalse\b", "0", re.sub(r"\btrue\b", "1", text))
     return re.sub(r"\s+", "", text)
 
 
@@ -58,7 +66,7 @@ class OwnKernels:
 
     def __init__(self, names: Iterable[str]) -> None:
         known = tuple(names)
-        self._signatures = {_signature(name) for name in known}
+        self._signatures = {signature(name) for name in known}
         self._plain = {plain(name) for name in known}
 
     @classmethod
@@ -67,7 +75,7 @@ class OwnKernels:
         return cls(item.kernel for item in build.resources) if build is not None else cls(())
 
     def __contains__(self, name: str) -> bool:
-        if _signature(name) in self._signatures:
+        if signature(name) in self._signatures:
             return True
         found = plain(name)
         return found in self._plain and not found.startswith(_SHARED)

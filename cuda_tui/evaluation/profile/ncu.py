@@ -21,7 +21,10 @@ EXTRA = (
     "dram__bytes_write.sum",
     "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
     "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "gpu__time_duration.sum",
 )
+SECTOR_BYTES = 32
 STALLS_SHOWN = 3
 
 State: TypeAlias = Literal["ok", "missing", "forbidden", "unsupported", "nothing", "late", "other"]
@@ -126,7 +129,7 @@ _SCALE = {
     "byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "tbyte": 1e12,
     "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9,
 }  # fmt: skip
-_STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)(?:_per_issue_active)?\.ratio$")
+_STALL = re.compile(r"smsp__average_warps?_(?:latency_)?issue_stalled_(\w+?)(?:_per_issue_active)?\.ratio$")
 
 
 def parse(text: str) -> tuple[Launch, ...]:
@@ -161,13 +164,14 @@ def _launch(cells: dict[str, str], metrics: dict[str, float]) -> Launch | None:
     duration = metrics.get("gpu__time_duration.sum")
     if duration is None:
         return None
-    moved = [metrics.get(f"dram__bytes_{way}.sum") for way in ("read", "write")]
     counters = Counters(
         time_us=duration / 1e3,
         memory_share=_share(metrics, "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
         compute_share=_share(metrics, "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
         dram_share=_share(metrics, "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
-        dram_bytes=int(sum(filter(None, moved))) if None not in moved else None,
+        dram_read_bytes=_count(metrics, EXTRA[0]),
+        dram_write_bytes=_count(metrics, EXTRA[1]),
+        stored_bytes=_count(metrics, EXTRA[4], unit=SECTOR_BYTES),
         l1_hit=_share(metrics, "l1tex__t_sector_hit_rate.pct"),
         l2_hit=_share(metrics, "lts__t_sector_hit_rate.pct"),
         sectors_per_load=metrics.get(EXTRA[2]),
@@ -181,6 +185,11 @@ def _launch(cells: dict[str, str], metrics: dict[str, float]) -> Launch | None:
 def _share(metrics: dict[str, float], name: str) -> float | None:
     value = metrics.get(name)
     return value / 100 if value is not None else None
+
+
+def _count(metrics: dict[str, float], name: str, *, unit: int = 1) -> int | None:
+    value = metrics.get(name)
+    return int(value) * unit if value is not None else None
 
 
 def _stalls(metrics: dict[str, float]) -> tuple[Stall, ...]:

@@ -26,14 +26,14 @@ def first_look(profile: Profile) -> str:
             f"{line.copy_us / line.busy_us:.0%} of the GPU's time are copies ({line.copies} a call): remove those first"
         )
     largest = max(rows, key=lambda row: row.share)
-    return _of_kernel(largest) + _of_call(profile)
+    return _of_kernel(largest, ours=profile.subject == "reference" or largest.authored) + _of_call(profile)
 
 
-def _of_kernel(row: KernelRow) -> str:
-    whose = "" if row.authored else " (not the candidate's own)"
+def _of_kernel(row: KernelRow, *, ours: bool) -> str:
+    whose = "" if ours else " (not the candidate's own)"
     text = f"{row.share:.0%} of the time is {shown(row.name)}{whose}"
     if row.roofline_share is not None:
-        roof = "copy bandwidth" if row.bound == "memory" else "the compute peak"
+        roof = "copy bandwidth" if row.bound == "memory" else "its compute peak"
         text += f", which reaches {row.roofline_share:.0%} of {roof}"
     return f"{text}; {limit}" if (limit := limited_by(row)) else text
 

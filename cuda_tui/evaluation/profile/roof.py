@@ -12,8 +12,9 @@ from cuda_tui.evaluation.report import Ceiling, KernelRow, Profile
 def with_roof(profile: Profile, ceilings: tuple[Ceiling, ...], *, trace: dict[str, Any], tf32: bool) -> Profile:
     """The call's floor from the trace, and each kernel's share of the roof where its bytes or FLOP are known.
 
-    Bytes are ncu's (from device memory, caches flushed before) for the launches it measured, over ncu's own time of
-    them; else the trace's, each operand and result once, where one kernel does all the work of an operator.
+    Bytes are ncu's (read from device memory with caches flushed before, and written) for the launches it measured,
+    over ncu's own time of them; else the trace's, each operand and result once, where one kernel does all the work of
+    an operator.
     """
     copy = rate(ceilings, "copy")
     profile = with_ceilings(profile, ceilings)
@@ -55,13 +56,13 @@ def _flop_us(flop: dict[str, int], ceilings: tuple[Ceiling, ...], *, tf32: bool)
 
 def _from_counters(row: KernelRow, copy_gbs: float) -> KernelRow:
     counters = row.counters
-    if counters is None or not counters.dram_bytes or counters.time_us <= 0:
+    if counters is None or not counters.moved_bytes or counters.time_us <= 0:
         return row
-    memory = counters.dram_bytes / copy_gbs / 1e3 / counters.time_us
+    memory = counters.moved_bytes / copy_gbs / 1e3 / counters.time_us
     compute = counters.compute_share or 0.0
     return msgspec.structs.replace(
         row,
-        bytes_moved=counters.dram_bytes,
+        bytes_moved=counters.moved_bytes,
         bound="memory" if memory >= compute else "compute",
         roofline_share=max(memory, compute),
     )

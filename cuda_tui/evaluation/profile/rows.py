@@ -1,15 +1,18 @@
 """A GPU profile's rows from a worker's account: whose kernel it is, its occupancy, and how near the roof it comes."""
 
+import re
+from collections import Counter
 from typing import Any, Literal
 
 import msgspec
 
-from cuda_tui.evaluation.profile.names import OwnKernels, plain
+from cuda_tui.evaluation.profile.names import OwnKernels, plain, signature
 from cuda_tui.evaluation.profile.ncu import Launch
 from cuda_tui.evaluation.profile.occupancy import occupancy
 from cuda_tui.evaluation.report import Gap, KernelResources, KernelRow, Occupancy, Profile, Timeline
 
 ROWS = 20
+USUAL_THREADS = 256
 SILENT = "no GPU activity recorded"
 
 
@@ -68,11 +71,14 @@ def _occupancy(row: dict[str, Any], device: dict[str, Any]) -> Occupancy | None:
 
 
 def with_counters(profile: Profile, launches: tuple[Launch, ...]) -> Profile:
-    """Rows with the counters of the launch of the same kernel."""
-    by_name = {plain(launch.kernel): launch for launch in launches}
+    """Rows with the counters of the launch of the same kernel; by its short name only where one kernel has it."""
+    exact = {signature(launch.kernel): launch for launch in launches}
+    short = Counter(plain(row.name) for row in profile.rows)
+    short.update(plain(launch.kernel) for launch in launches)
+    alone = {name: launch for launch in launches if short[name := plain(launch.kernel)] == 2}
     rows = []
     for row in profile.rows:
-        launch = by_name.get(plain(row.name))
+        launch = exact.get(signature(row.name)) or alone.get(plain(row.name))
         if launch is not None:
             row = msgspec.structs.replace(
                 row,
@@ -89,8 +95,23 @@ def from_resources(subject: Literal["reference", "candidate"], resources: tuple[
     rows = tuple(
         KernelRow(
             name=item.kernel, calls=0, total_us=0.0, share=0.0, authored=True, evidence="ptxas",
-            registers=item.registers, shared_bytes=item.static_shared_bytes,
+            registers=item.registers, shared_bytes=item.static_shared_bytes, occupancy=_supposed(item),
         )
         for item in resources
     )  # fmt: skip
     return Profile(subject=subject, rows=rows, total_us=0.0)
+
+
+def _supposed(item: KernelResources) -> Occupancy | None:
+    """The occupancy for a usual block, since the launch is not known; dynamic shared memory is not either."""
+    target = re.match(r"sm_(\d+)(\d)", item.architecture)
+    if target is None:
+        return None
+    found = occupancy(
+        (int(target[1]), int(target[2])),
+        threads=USUAL_THREADS,
+        registers=item.registers,
+        shared_bytes=item.static_shared_bytes,
+    )
+    said = f"ptxas, at {USUAL_THREADS} threads a block"
+    return msgspec.structs.replace(found, evidence=said) if found is not None else None

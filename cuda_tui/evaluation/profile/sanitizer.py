@@ -60,8 +60,9 @@ class Sanitizer:
             return Checked(check=check, ran=False, problem=self.refused or programs.absent("compute-sanitizer"))
 
         def command(log: Path) -> list[str]:
-            options = ["--tool", check, "--print-limit", "100", "--show-backtrace", "no", "--log-file", str(log)]
-            return [program, *options]
+            # It waits only 10 s for a program's first CUDA call, and torch may take longer until there.
+            options = ["--tool", check, "--print-limit", "100", "--launch-timeout", str(int(limit_s))]
+            return [program, *options, "--show-backtrace", "no", "--log-file", str(log)]
 
         # torch's own allocator hands out parts of larger blocks, in which no access is out of bounds.
         variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}

@@ -4,6 +4,7 @@ It sees inputs and state, never references, tolerances or later seeds. What it s
 the oracle or the controller can look for themselves.
 """
 
+import contextlib
 import json
 import os
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import torch
 
 from . import device as gpu
+from . import gradients as backward
 from . import loading, profiling, referring, settings, tensors, timing, trees
 from .timed_on_gpu import Bench
 
 _exact_type, _vars, _isinstance = type, vars, isinstance
+_compile = torch.compile  # before `load` takes it from the candidate
 
 
 class Service:
@@ -69,16 +72,46 @@ class Service:
         args, kwargs = trees.unflatten(plan, given, self.module)
         return given, args, kwargs
 
-    def run(self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, out: str) -> "dict[str, Any]":
-        """One call; outputs and the inputs as they are afterwards go to files."""
+    def run(
+        self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, out: str, elsewhere: bool = False
+    ) -> "dict[str, Any]":
+        """One call; outputs and the inputs as they are afterwards go to files. `elsewhere`: another GPU is current."""
         given = tensors.read_tensors(path, rows, self.device)
+
+        def call(placed: "list[torch.Tensor]") -> Any:
+            with gpu.another_current(self.device) if elsewhere else contextlib.nullcontext():
+                return self._call(placed, plan)
+
         with torch.no_grad():
             if gpu.is_gpu(self.device):
                 with gpu.poisoned_memory():
-                    result = gpu.call_behind_a_producer(lambda placed: self._call(placed, plan), given, self.device)
+                    result = gpu.call_behind_a_producer(call, given, self.device)
             else:
-                result = self._call(given, plan)
+                result = call(given)
         return self._export(result, given, out)
+
+    def gradients(
+        self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan, out: str, wrt_inputs: bool, seed: int
+    ) -> "dict[str, Any]":
+        """Gradients of every parameter, and of every input if asked; `names` has those that arrive."""
+        given = tensors.read_tensors(path, rows, self.device)
+        found = backward.gradients(
+            self.model, lambda placed: self._call(placed, plan), given, inputs=wrt_inputs, seed=seed
+        )
+        arrived = {name: grad for name, grad in found.items() if grad is not None}
+        return {"names": list(arrived), "rows": tensors.write_tensors(list(arrived.values()), out)}
+
+    def compiles(self, path: str, rows: "list[dict[str, Any]]", plan: trees.Plan) -> "dict[str, Any]":
+        """Why torch.compile cannot take the whole model as one graph; empty where it can. Ends this process's use."""
+        _, args, kwargs = self._read_inputs(path, rows, plan)
+        with torch.no_grad():
+            self.model(*args, **kwargs)  # resolves the extension's operators, as any first call does
+            try:
+                _compile(self.model, fullgraph=True, dynamic=False, backend="aot_eager")(*args, **kwargs)
+            except Exception as error:
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                return {"reason": f"{_exact_type(error).__name__}: {lines[0] if lines else ''}"[:300]}
+        return {"reason": ""}
 
     def _call(self, given: "list[torch.Tensor]", plan: trees.Plan) -> Any:
         args, kwargs = trees.unflatten(plan, given, self.module)

@@ -34,6 +34,13 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+@contextlib.contextmanager
+def another_current(device: torch.device) -> "Iterator[None]":
+    """Inside, another GPU is the current one, as for whoever puts tensors on several. Needs two."""
+    with torch.cuda.device(((device.index or 0) + 1) % torch.cuda.device_count()):
+        yield
+
+
 def spin(microseconds: float) -> None:
     """Keep the current stream busy. Cycles at 2 GHz: a slower clock spins longer, which does no harm."""
     torch.cuda._sleep(max(1, int(microseconds * 2000)))

@@ -93,11 +93,45 @@ class Service:
             "varies": [not same(a, b) for a, b in zip(first.tensors, varied.tensors, strict=False)],
             "changing": self._changing(plan, inputs),
             "forms": forms.applicable(inputs),
+            "gradients": self._trained(plan, inputs),
+            "gpus": torch.cuda.device_count() if gpu.is_gpu(self.device) else 0,
             "state_bytes": sum(tensor.nbytes for tensor in self.pair.initial.values()),
             "draw_bytes": sum(tensor.nbytes for tensor in [*inputs, *first.tensors]),
             "reference_dtype": self.pair.dtype,
             "why_not_double": self.pair.why_not_double,
         }
+
+    def _trained(self, plan: trees.Plan, inputs: "list[torch.Tensor]") -> "list[str]":
+        """Parameters, and in mode "train" inputs, that get a gradient; none where the reference has no backward."""
+        try:
+            found = self.pair.gradients(plan, inputs, wrt_inputs=self.task.get("mode") == "train", seed=1)
+        except Exception:  # whatever it is, nobody trains through it
+            return []
+        return [name for name, grad in found.items() if grad is not None]
+
+    def compare_gradients(self, name: str, path: str, answer: "dict[str, Any]", seed: int) -> "dict[str, Any]":
+        """A candidate's gradients for a draw against the reference's, in mode "train": every parameter and input."""
+        draw = self.draws[name]
+        self.pair.set_state(draw.state_seed)
+        asked: dict[str, Any] = {"wrt_inputs": True, "seed": seed}
+        doubles = self.pair.gradients(draw.args_plan, draw.inputs, double=True, **asked)
+        theirs = dict(zip(answer["names"], tensors.read_tensors(path, answer["rows"], self.device), strict=True))
+        checks: list[dict[str, Any]] = []
+        for target, eager in self.pair.gradients(draw.args_plan, draw.inputs, **asked).items():
+            exact, mine = doubles[target], theirs.get(target)
+            if eager is None or exact is None:
+                continue
+            if mine is None or mine.shape != eager.shape or mine.dtype != eager.dtype:
+                what = "no gradient for" if mine is None else "a gradient of another shape or type for"
+                return {"checks": words(checks), "code": "NUM_MISMATCH", "reason": f"{what} {target}"}
+            pool = self.pools.setdefault(f"gradient of {target}", compare.Pool())
+            check = compare.check_output(
+                mine, exact, eager, pool, cap=self.task["error_cap"], exact=self.pair.double is not None
+            )
+            checks.append(check | {"output": f"gradient of {target}"})
+        failed = next((check for check in checks if not check["passed"]), None)
+        reason = f"{failed['output']}: {failed['reason']}" if failed else ""
+        return {"checks": words(checks), "code": failed["code"] if failed else None, "reason": reason}
 
     def _another_draw(self) -> trees.Leaves:
         """A second draw. Inputs that stay the same are permuted from then on, unless the model refuses that."""
@@ -257,7 +291,11 @@ class Service:
         """Hold a small output for `check_stacks`; if `named`, what fails with this one and not before fails here."""
         held = self.stacks.setdefault(path, Stack())
         cap = self.task["error_cap"]
-        good = named and bool(compare.check_stack(held.candidates, held.references, held.eagers, cap=cap)["passed"])
+        good = (
+            named
+            and bool(held.candidates)
+            and bool(compare.check_stack(held.candidates, held.references, held.eagers, cap=cap)["passed"])
+        )
         held.candidates.append(candidate)
         held.references.append(reference)
         held.eagers.append(eager)

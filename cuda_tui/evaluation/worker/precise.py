@@ -1,5 +1,7 @@
 """Run a model in fp64, also where it names a lower precision itself (`x.float()`, `dtype=torch.float32`)."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -52,12 +54,19 @@ def model_in_double(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def call_in_double(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-    """One call without gradients, everything in fp64."""
+@contextlib.contextmanager
+def in_double() -> "Iterator[None]":
+    """Inside, everything that is made or cast is fp64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), InDouble():
-            return model(*args, **kwargs)
+        with InDouble():
+            yield
     finally:
         torch.set_default_dtype(before)
+
+
+def call_in_double(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    """One call without gradients, everything in fp64."""
+    with torch.no_grad(), in_double():
+        return model(*args, **kwargs)

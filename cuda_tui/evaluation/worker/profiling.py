@@ -42,7 +42,7 @@ def operators(call: "Callable[[], Any]", *, repeats: int = REPEATS) -> "Row":
     rows.sort(key=lambda row: -max(row["self_us"], row["device_us"]))
     found: Row = {"rows": rows, "device_events": device_events}
     if on_gpu:
-        found |= timeline(_chrome_trace(recorded), repeats, wall_us) | {"device": device_facts()}
+        found |= timeline(_device_events(recorded), repeats, wall_us) | {"device": device_facts()}
     return found
 
 
@@ -57,6 +57,20 @@ def _wall_us(call: "Callable[[], Any]", repeats: int) -> float:
         torch.cuda.synchronize()
         spans.append((time.perf_counter_ns() - start) / 1e3 / repeats)
     return statistics.median(spans[1:])
+
+
+def _device_events(recorded: profile) -> "list[Row]":
+    """The events of the exported trace; without shapes and operators where torch's own export cannot be read."""
+    try:
+        return _chrome_trace(recorded)
+    except (OSError, ValueError, LookupError, TypeError):
+        return [_plain_event(event) for event in recorded.events() or () if "CUDA" in str(event.device_type)]
+
+
+def _plain_event(event: Any) -> "Row":
+    kind = next((cat for cat in _COPIES if event.name.lower().startswith(cat.removeprefix("gpu_"))), "kernel")
+    span = event.time_range
+    return {"ph": "X", "cat": kind, "name": event.name, "ts": span.start, "dur": span.end - span.start, "args": {}}
 
 
 def _chrome_trace(recorded: profile) -> "list[Row]":

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from . import loading, precise, trees
+from .gradients import gradients
 
 TIE_TRIES = 2
 TIE_EPSILONS = 8.0  # relative noise on the inputs, in epsilons of their type: what rounding inside a model may do
@@ -81,6 +82,27 @@ class Pair:
             return leaves
         args, kwargs = trees.unflatten(plan, [precise.as_double(tensor) for tensor in inputs], self._module)
         return trees.flatten(precise.call_in_double(self.double, args, kwargs), numbers=True)
+
+    def gradients(
+        self, plan: trees.Plan, inputs: "list[torch.Tensor]", *, wrt_inputs: bool, seed: int, double: bool = False
+    ) -> "dict[str, torch.Tensor | None]":
+        """By parameter or input, None where none arrives: of the model as the user runs it, or of its fp64 twin."""
+
+        def call(placed: "list[torch.Tensor]") -> Any:
+            args, kwargs = trees.unflatten(plan, placed, self._module)
+            return model(*args, **kwargs)
+
+        if not double or self.double is None:
+            model = self.model
+            copies = [precise.clone_strided(tensor) for tensor in inputs]
+            found = gradients(model, call, copies, inputs=wrt_inputs, seed=seed)
+            return {
+                name: precise.as_double(grad) if double and grad is not None else grad for name, grad in found.items()
+            }
+        model = self.double
+        doubles = [precise.as_double(tensor) for tensor in inputs]
+        with precise.in_double():
+            return gradients(model, call, doubles, inputs=wrt_inputs, seed=seed)
 
     def refer(self, plan: trees.Plan, inputs: "list[torch.Tensor]", state_seed: "int | None", seed: int) -> Draw:
         """Both results for one draw; the state must have been set."""

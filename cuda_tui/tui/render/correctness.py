@@ -66,6 +66,7 @@ def _verification(verify: VerifyReport, width: int) -> list[Content]:
     ]
     if verify.not_compared:
         found.append(Content.styled("Not compared: " + plain(", ".join(verify.not_compared)), "$text-warning"))
+    found += [Content.styled(plain(line), "$text-muted") for line in verify.form_lines]
     found.append(Content.styled("error = ‖c−r‖ / ‖r−mean(r)‖ against the reference r", "$text-muted"))
     for trial in verify.trials:
         if not trial.passed:

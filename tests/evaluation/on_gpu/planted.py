@@ -84,6 +84,8 @@ extern "C" void scale_launch(const float* x, float* out, int n, int mode, void* 
 }
 """
 BINDING = """
+#include <torch/csrc/stable/accelerator.h>
+
 #include "cuda_tui.h"
 using torch::stable::Tensor;
 
@@ -91,6 +93,7 @@ extern "C" void scale_launch(const float* x, float* out, int n, int mode, void* 
 
 static Tensor scale(const Tensor& x, int64_t mode) {
   CUDA_TUI_CHECK(x.is_contiguous(), "scale: x must be contiguous");
+  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
   Tensor out = torch::stable::empty_like(x);
   scale_launch(cuda_tui::input<float>(x), cuda_tui::output<float>(out), static_cast<int>(x.numel()),
                static_cast<int>(mode), cuda_tui::current_stream(x));

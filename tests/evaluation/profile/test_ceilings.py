@@ -50,3 +50,9 @@ def test_products_of_a_type_without_a_rate_of_its_own_use_that_of_fp32(tmp_path:
     found = device_ceilings(tmp_path, DEVICE, driver="580", measure=Measure())
     assert matrix_rate(found, "float64", tf32=True) == 50_000.0
     assert matrix_rate(found, "float32", tf32=True) is None
+
+
+def test_rates_measured_beside_other_work_are_not_kept(tmp_path: Path) -> None:
+    found = device_ceilings(tmp_path, DEVICE, driver="580", measure=lambda: {"copy": [1000.0, 4000.0, 4200.0]})
+    assert rate(found, "copy") == 4000.0
+    assert not (tmp_path / "ceilings").exists()

@@ -5,14 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from cuda_tui.evaluation.candidate import Rejected
+from cuda_tui.evaluation.pipeline import Evaluator
 from cuda_tui.evaluation.profile import fault, programs
 from cuda_tui.evaluation.profile.ncu import Ncu
+from cuda_tui.evaluation.profile.rows import SILENT
 from cuda_tui.evaluation.profile.sanitizer import Sanitizer
 from cuda_tui.evaluation.profile.sass import disassemble
 from cuda_tui.evaluation.profile.tools import Building, ProfileTools
 from cuda_tui.evaluation.report import Code, KernelRow, Profile
+from cuda_tui.evaluation.runtime import Interpreter
+from cuda_tui.workspace.task import Task
+from cuda_tui.workspace.workspace import Workspace
 
-from .conftest import Bench
+from .conftest import MODEL, Bench
 from .test_ncu_parse import page
 from .test_rows import BUILD, SILU
 from .test_sanitizer_parse import MEMCHECK
@@ -138,3 +144,19 @@ esac"""
     library.write_bytes(b"x")
     found = disassemble(bench.solo, library, kernel="silu")
     assert [(item.name, item.architecture) for item in found.kernels] == [("silu", "sm_90a")], found.problem
+
+
+def test_silent_profiler_never_rejects_a_candidate_under_the_strict_policy(
+    tmp_path: Path, interpreter: Interpreter
+) -> None:
+    task = Task(name="strict", device="cuda", library_policy="strict")
+    workspace = Workspace.create(tmp_path / "workspace", task=task, model_source=MODEL)
+    evaluator = Evaluator(workspace, interpreter=interpreter)
+    silent = Profile(subject="candidate", rows=(), total_us=0.0, notes=(SILENT,))
+    (flag,) = evaluator._share_flags(silent)
+    assert SILENT in flag.message
+    with pytest.raises(Rejected, match="authored kernels carry 0%"):
+        evaluator._share_flags(Profile(subject="candidate", rows=(OTHERS,), total_us=1.0))
+
+
+OTHERS = KernelRow(name="gemm", calls=1, total_us=1.0, share=1.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuda_tui.evaluation.profile.names import OwnKernels, base, plain, shown
+from cuda_tui.evaluation.profile.names import OwnKernels, base, plain, shown, signature
 
 DEMANGLED = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::MulFunctor<float>, std::array<char*, 3ul> >(int)"
@@ -54,3 +54,20 @@ def test_shown_name_keeps_short_template_arguments() -> None:
     assert shown("void silu<4, float>(float const*)") == "silu<4, float>"
     assert shown(DEMANGLED) == "at::native::vectorized_elementwise_kernel"
     assert shown("(anonymous namespace)::fused(int)") == "(anonymous namespace)::fused"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("void silu<4>(float const*, float*, long)", "silu<(int)4>(const float *, float *, long)"),
+        ("void f<true, 3ul>(int)", "void f<(bool)1, (unsigned long)3>(int)"),
+        ("void (anonymous namespace)::f(int)", "<unnamed>::f(int)"),
+        ("void g<a::{lambda(float)#2}>(int)", "void g<a::[lambda(float) (instance 2)]>(int)"),
+    ],
+)
+def test_two_demanglers_spelling_of_one_kernel_is_the_same_signature(one: str, other: str) -> None:
+    assert signature(one) == signature(other)
+
+
+def test_instances_of_one_template_are_different_kernels() -> None:
+    assert signature("void f<4>(int)") != signature("void f<8>(int)")

@@ -15,6 +15,7 @@ COLUMNS = {
     "gpu__time_duration.sum": ("ns", "30,592"),
     "dram__bytes_read.sum": ("byte", "67,108,864"),
     "dram__bytes_write.sum": ("Mbyte", "33.5"),
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": ("sector", "2,097,152"),
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": ("%", "78.25"),
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": ("%", "25.00"),
     "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": ("%", "n/a"),
@@ -54,7 +55,9 @@ def test_counters_are_read_with_their_units() -> None:
     assert launch.kernel.startswith("void silu<4>")
     counters = launch.counters
     assert counters.time_us == 30.592
-    assert counters.dram_bytes == 67_108_864 + 33_500_000
+    assert (counters.dram_read_bytes, counters.dram_write_bytes) == (67_108_864, 33_500_000)
+    assert counters.stored_bytes == 67_108_864
+    assert counters.moved_bytes == 2 * 67_108_864, "what is stored and still in L2 counts as moved"
     assert (counters.memory_share, counters.compute_share, counters.dram_share) == (0.7825, 0.25, None)
     assert (counters.l1_hit, counters.l2_hit) == (0.125, 0.5)
     assert (counters.sectors_per_load, counters.sectors_per_store) == (16.0, None)

@@ -1,5 +1,7 @@
 """From a worker's account to rows: attribution by kernel, occupancy, the roof, and what is not claimed."""
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from cuda_tui.evaluation.profile.names import OwnKernels
@@ -8,7 +10,7 @@ from cuda_tui.evaluation.profile.roof import with_ceilings, with_roof
 from cuda_tui.evaluation.profile.rows import from_resources, gpu_profile, with_counters
 from cuda_tui.evaluation.profiler import authored_share, to_profile
 from cuda_tui.evaluation.report import BuildReport, Ceiling, KernelResources
-from cuda_tui.evaluation.worker.profiling import timeline
+from cuda_tui.evaluation.worker.profiling import _device_events, timeline
 
 from .test_ncu_parse import page
 
@@ -93,16 +95,28 @@ def test_without_device_events_there_are_no_rows_and_no_percentages() -> None:
 def test_resources_alone_make_rows_without_times() -> None:
     (row,) = from_resources("candidate", (SILU,)).rows
     assert (row.evidence, row.registers, row.share, row.authored) == ("ptxas", 40, 0.0, True)
+    assert row.occupancy is not None
+    assert (row.occupancy.theoretical, row.occupancy.evidence) == (0.75, "ptxas, at 256 threads a block")
 
 
 def test_counters_give_the_share_of_the_roof_over_ncus_own_time() -> None:
     profile = gpu_profile(account(), subject="candidate", own=OwnKernels.of(BUILD))
     counted = with_counters(profile, parse(page("silu(const float *, float *, long)")))
     row = with_ceilings(counted, CEILINGS).rows[1]
-    assert row.bytes_moved == 100_608_864
+    assert row.bytes_moved == 134_217_728
     assert row.roofline_share is not None
-    assert abs(row.roofline_share - 100_608_864 / 4000.0 / 1e3 / 30.592) < 1e-9
+    assert abs(row.roofline_share - 134_217_728 / 4000.0 / 1e3 / 30.592) < 1e-9
     assert row.bound == "memory"
+
+
+def test_counters_of_one_instance_of_a_template_are_not_given_to_another() -> None:
+    events = [event("void f<4>(float const*)", 0.0, 9.0), event("void f<8>(float const*)", 20.0, 8.0)]
+    profile = gpu_profile(account(**timeline(events, 1, 50.0)), subject="candidate", own=OwnKernels(()))
+    four, eight = with_counters(profile, parse(page("f<(int)4>(const float *)"))).rows
+    assert four.counters is not None
+    assert eight.counters is None
+    other = with_counters(profile, parse(page("f<spelled otherwise>(float)")))
+    assert all(row.counters is None for row in other.rows), "which of the two it is cannot be told"
 
 
 def trace(dtype: str = "float32") -> dict[str, Any]:
@@ -134,3 +148,27 @@ def test_kernel_that_shares_its_operator_with_another_gets_no_roof_from_the_trac
     found = account(**timeline(events, 2, wall_us=90.0))
     profile = gpu_profile(found, subject="candidate", own=OwnKernels.of(BUILD))
     assert all(row.roofline_share is None for row in with_roof(profile, CEILINGS, trace=trace(), tf32=False).rows)
+
+
+class Unexportable:
+    """A recording that torch cannot export."""
+
+    def export_chrome_trace(self, path: str) -> None:
+        Path(path).write_text('{"traceEvents": [', encoding="utf-8")
+
+    def events(self) -> list[Any]:
+        def one(name: str, start: float, end: float, device: str) -> Any:
+            return SimpleNamespace(name=name, time_range=SimpleNamespace(start=start, end=end), device_type=device)
+
+        on, off = "DeviceType.CUDA", "DeviceType.CPU"
+        return [one("aten::mm", 0, 9, off), one("gemm", 1, 4, on), one("Memcpy DtoD (Device -> Device)", 5, 6, on)]
+
+
+def test_trace_that_cannot_be_read_still_gives_kernels_with_their_times() -> None:
+    events = _device_events(Unexportable())  # type: ignore[arg-type]  # as much of a profile as is used
+    found = timeline(events, 1, wall_us=10.0)
+    assert [(row["name"], row["device_us"], row["block"]) for row in found["kernels"]] == [
+        ("gemm", 3, 0),
+        ("Memcpy DtoD (Device -> Device)", 1, 0),
+    ]
+    assert (found["timeline"]["launches"], found["timeline"]["copies"]) == (1, 1)

@@ -1,0 +1,131 @@
+"""Chooses the launches of all CUDA kernels by measurement: each round tries another launch for every kernel at once.
+
+A measurement also says how long each kernel took, so one round judges one launch of each of them. In the end every
+kernel gets its best one, and that combination is measured afresh.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from cuda_tui.autopilot import story
+from cuda_tui.autopilot.cuda_shape import CudaTuning
+from cuda_tui.autopilot.cuda_variants import Variant, variants
+from cuda_tui.autopilot.design import Candidate, Design
+from cuda_tui.evaluation.report import Report, Verdict
+
+if TYPE_CHECKING:
+    from cuda_tui.autopilot.strategy import Part, Strategy
+
+SINGLE_BYTES = 1 << 22  # single operators are tried from this size
+ROUNDS = 4
+BUDGET_S = 90.0  # of evaluation, for trying launches
+BETTER = 0.97  # a launch replaces the rules' own where it takes at most this share of its time
+
+
+def kernel_times(report: Report, names: list[str]) -> dict[str, float]:
+    """Microseconds a call in each named kernel (all its passes), of those that the report's profile shows."""
+    rows = report.profile.rows if report.profile is not None else ()
+    found: dict[str, float] = {}
+    for name in names:
+        own = re.compile(rf"(?<!\w){re.escape(name)}_(kernel|pass\d+|join)(?!\w)")
+        times = [row.total_us for row in rows if own.search(row.name)]
+        if times:
+            found[name] = sum(times)
+    return found
+
+
+@dataclass
+class Launches:
+    """Launches tried so far, for each group of the best candidate."""
+
+    design: Design
+    start: Candidate
+    times: dict[int, dict[CudaTuning, float]] = field(default_factory=dict)
+
+    def record(self, candidate: Candidate, report: Report) -> None:
+        """What a measurement says about the launches of a candidate."""
+        if report.verdict is not Verdict.PASSED:
+            return
+        names = self.design.kernel_names(candidate)
+        shown = kernel_times(report, list(names.values()))
+        sharing = list(names.values())
+        tuning = dict(candidate.tuning)
+        for index, name in names.items():
+            if name in shown:
+                own = tuning.get(index, CudaTuning())
+                assert isinstance(own, CudaTuning)
+                self.times.setdefault(index, {})[own] = shown[name] / sharing.count(name)
+
+    def best(self) -> Candidate:
+        """Every kernel with its best launch; the rules' own unless another is clearly better."""
+        chosen = []
+        for index, times in sorted(self.times.items()):
+            fastest = min(times, key=lambda tuning: times[tuning])
+            if fastest != CudaTuning() and times[fastest] <= BETTER * times.get(CudaTuning(), float("inf")):
+                chosen.append((index, fastest))
+        return replace(self.start, tuning=tuple(chosen))
+
+
+def tune(strategy: "Strategy", design: Design) -> "Part":
+    """Single operators as well, then rounds of launches; leaves the best combination measured."""
+    yield from _single_operators(strategy, design)
+    best = strategy.best()
+    if best is not None and not strategy.refused:
+        yield from _rounds(strategy, design, best.candidate, best.report)
+
+
+def _single_operators(strategy: "Strategy", design: Design) -> "Part":
+    """One operator alone saves no bytes, but PyTorch's own kernel for it may be further from the bandwidth."""
+    first = strategy.trials[-1].candidate
+    single = tuple(
+        index for index, item in enumerate(design.estimates)
+        if index not in first.groups and index not in strategy.dropped and item.own_bytes >= SINGLE_BYTES
+    )  # fmt: skip
+    if not single:
+        return
+    names = ", ".join(design.names[index] for index in single)
+    text = (
+        f"Single operators as well ({names}): they move no fewer bytes than PyTorch's own kernels, but may come closer "
+        f"to the bandwidth.\nSo far: {story.verdict_line(strategy.trials[-1].report)}"
+    )
+    wider = replace(first, groups=tuple(sorted((*first.groups, *single))))
+    yield from strategy.evaluate(design, wider, text=text, label="single operators as well")
+
+
+def _rounds(strategy: "Strategy", design: Design, start: Candidate, report_of_start: Report) -> "Part":
+    """Another launch of every kernel in each round."""
+    launches = Launches(design, start)
+    launches.record(start, report_of_start)
+    offered = {index: variants(design.groups[index].plan) for index in start.groups}
+    spent = 0.0
+    for number in range(ROUNDS):
+        chosen = {index: listed[number] for index, listed in offered.items() if number < len(listed)}
+        if not chosen or spent > BUDGET_S:
+            break
+        candidate = replace(start, tuning=tuple((index, item.tuning) for index, item in sorted(chosen.items())))
+        text = _idea(design, number + 1, chosen, strategy)
+        report: Any = yield from strategy.evaluate(design, candidate, text=text, label=f"launches, round {number + 1}")
+        if report is None:
+            return
+        launches.record(candidate, report)
+        spent += sum(stage.seconds for stage in report.stages)
+    best = launches.best()
+    if best.tuning and all(trial.candidate != best for trial in strategy.trials):
+        said = "; ".join(_gain(design, launches, index, tuning) for index, tuning in best.tuning)
+        yield from strategy.evaluate(
+            design, best, text=f"Each kernel with the launch that was fastest for it: {said}.",
+            label="the best launch of each kernel",
+        )  # fmt: skip
+
+
+def _idea(design: Design, number: int, chosen: dict[int, Variant], strategy: "Strategy") -> str:
+    lines = [f"Other launches, round {number}; the profile of the measurement says what each did:"]
+    lines += [f"- {design.names[index]} {variant.reason}" for index, variant in chosen.items()]
+    lines.append(f"So far: {story.verdict_line(strategy.trials[-1].report)}")
+    return "\n".join(lines)
+
+
+def _gain(design: Design, launches: Launches, index: int, tuning: Any) -> str:
+    times = launches.times[index]
+    return f"{design.names[index]} {story.time(times.get(CudaTuning(), 0.0))} to {story.time(times[tuning])}"
