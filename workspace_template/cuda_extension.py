@@ -158,6 +158,7 @@ def build_plan(plan, stream=sys.stderr):
 
 NAMESPACES = []  # of the loaded operators
 
+
 def load(library):
     """Loads a built library and registers its operators; returns the places to look names up in."""
     import ctypes
@@ -205,7 +206,7 @@ def shape_function(name):
             if hasattr(getattr(torch.ops, space), name):
                 torch.library.register_fake(f"{space}::{name}", function)
                 return function
-        raise AttributeError(f"the extension has no operator {name}: register it with CUDA_TUI_OPS in a file in kernels/")
+        raise AttributeError(f"the extension has no operator {name}: register it with CUDA_TUI_OPS in kernels/")
 
     return register
 

@@ -113,10 +113,13 @@ def _rounds(strategy: "Strategy", design: Design, start: Candidate, report_of_st
     best = launches.best()
     if best.tuning and all(trial.candidate != best for trial in strategy.trials):
         said = "; ".join(_gain(design, launches, index, tuning) for index, tuning in best.tuning)
+        tried = len(strategy.trials)
         yield from strategy.evaluate(
             design, best, text=f"Each kernel with the launch that was fastest for it: {said}.",
             label="the best launch of each kernel",
         )  # fmt: skip
+        for trial in strategy.trials[tried:]:
+            trial.favoured = True
 
 
 def _idea(design: Design, number: int, chosen: dict[int, Variant], strategy: "Strategy") -> str:

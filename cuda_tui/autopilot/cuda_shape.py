@@ -198,12 +198,22 @@ def _rows(plan: Plan, tuning: CudaTuning) -> Shape:
         return Shape(form=form, width=width, x=x, items=items, chunks=chunks, index=index)
     if form is Form.SPLIT:
         x = tuning.threads or 256
-        items = tuning.items or 4
+        enough = 2 * MULTIPROCESSORS * x * width  # elements that one vector a thread takes from everything
+        items = tuning.items or max(min(4, rows * length // enough), 1)
         chunks, chunk = _chunks(length, rows, x * items * width, tuning)
         if chunks > 1:
             return Shape(form=form, width=width, x=x, items=items, chunks=chunks, chunk=chunk, index=index)
-    x = tuning.threads or min(512, 32 * math.ceil(vectors / 128))
-    return Shape(form=Form.WALKED, width=width, x=x, items=tuning.items or 4, index=index)
+    x, items = _even_tiles(vectors)
+    x, items = tuning.threads or x, tuning.items or items
+    return Shape(form=Form.WALKED, width=width, x=x, items=items, index=index)
+
+
+def _even_tiles(vectors: int) -> tuple[int, int]:
+    """Threads, and vectors a thread, of a walk: such that tiles fill the row exactly where that is possible, because
+    then no access needs a test."""
+    choices = ((x, items) for items in (4, 5, 6, 3, 8) for x in (512, 384, 320, 448, 256, 480, 416, 352, 288))
+    even = next((choice for choice in choices if vectors % math.prod(choice) == 0), None)
+    return even or (min(512, 32 * math.ceil(vectors / 128)), 4)
 
 
 def _row_form(plan: Plan, rows: int, length: int, fits: bool) -> Form:

@@ -46,7 +46,7 @@ __device__ __forceinline__ T gelu_tanh(T x) {
 // log(1 + e^x) without overflow.
 template <typename T>
 __device__ __forceinline__ T softplus(T x) {
-  return (x > T(0) ? x : T(0)) + log1p(exp(x > T(0) ? -x : x));
+  return (x > T(0) ? x : T(0)) + log1p(exp(-fabs(x)));  // the last term is the same for -x: computed once for both
 }
 template <typename T>
 __device__ __forceinline__ T sign(T x) {

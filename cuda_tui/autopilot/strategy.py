@@ -24,6 +24,7 @@ START = "HEAD^{/^Start: }"  # the workspace's first commit, as git names it by i
 TRIES = 3  # measurements spent on tuning
 REACH = 1.02  # a tuned candidate replaces the best only when it is this much better
 
+NO_WORSE = 0.997
 REACH_ON_GPU = 1.005  # its intervals are narrower
 
 
@@ -53,6 +54,7 @@ class Trial:
 
     candidate: Candidate
     report: Report
+    favoured: bool = False  # its kernels were seen to be faster, each by itself: it only must not be slower
 
     @property
     def gain(self) -> float:
@@ -283,7 +285,7 @@ class Strategy:
         """The best verified measurement. An earlier trial stands unless a later one is clearly better."""
         best: Trial | None = None
         for trial in self.trials:
-            if trial.gain > (best.gain * self.reach if best else 0.0):
+            if trial.gain > (best.gain * (NO_WORSE if trial.favoured else self.reach) if best else 0.0):
                 best = trial
         return best
 

@@ -5,7 +5,8 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cuda_tui.evaluation.candidate import Prepared, Rejected
+from cuda_tui.evaluation.answers import Prepared
+from cuda_tui.evaluation.candidate import Rejected
 from cuda_tui.evaluation.report import BaselineState, Code
 
 if TYPE_CHECKING:

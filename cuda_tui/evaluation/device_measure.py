@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cuda_tui.evaluation import device_checks as checks
+from cuda_tui.evaluation.answers import Prepared
 from cuda_tui.evaluation.baselines import Baseline, Baselines
-from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, Prepared, read_prepared
+from cuda_tui.evaluation.candidate import Candidate, CandidateProcess, read_prepared
 from cuda_tui.evaluation.machine import GpuWatch
 from cuda_tui.evaluation.progress import Emit, SliceDone
 from cuda_tui.evaluation.reference import Draw, Reference

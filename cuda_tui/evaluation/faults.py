@@ -33,7 +33,9 @@ _REFUSALS = {
     "invalid device function": _NOT_BUILT,
     "unsupported toolchain": "its PTX is newer than the driver",
     "named symbol not found": "the library has no such kernel",
-    "invalid argument": "too much shared memory without cudaFuncSetAttribute, or a grid beyond the limits",
+    # What older runtimes call an invalid configuration is an invalid argument on CUDA 13.
+    "invalid argument": "more than 1024 threads a block, a grid of zero blocks or beyond the limits, or more shared "
+    "memory than cudaFuncSetAttribute allowed",
 }
 _TIMED_OUT = "launch timed out"
 
@@ -68,7 +70,9 @@ def _memory(text: str, kind: str) -> str:
     """The sentence of an allocation that failed; empty where the text is not about one."""
     if found := _ON_CPU.search(text):
         return f"out of memory: {int(found['asked']) / 2**20:,.0f} MiB asked for"
-    if kind != "OutOfMemoryError" and "out of memory" not in text:
+    # Where NVML cannot be asked, torch's allocator fails on its own message instead of giving it.
+    unsaid = "CUDACachingAllocator" in text and "nvml" in text.lower()
+    if kind != "OutOfMemoryError" and "out of memory" not in text and not unsaid:
         return ""
     asked, free = _ASKED.search(text), _FREE.search(text)
     facts = [f"{asked['asked']} asked for"] if asked else []

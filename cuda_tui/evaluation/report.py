@@ -165,7 +165,8 @@ class FormCheck(Record):
         numbers = ", ".join(map(str, self.inputs))
         which = f" input{'s' if len(self.inputs) > 1 else ''} {numbers}" if self.inputs else ""
         words = FORM_WORDS.get(self.form, self.form)
-        return f"{words if which else words.removesuffix(' of')}{which}" + (f" ({self.message})" if self.message else "")
+        words = words if which else words.removesuffix(" of")
+        return f"{words}{which}" + (f" ({self.message})" if self.message else "")
 
 
 FORM_WORDS = {

@@ -198,7 +198,7 @@ class Worker:
             self.close()
             error = greeting["error"]
             failed = "could not be isolated" if error["type"] == "IsolationFailed" else "did not start"
-            raise InfrastructureError(f"A {kind} process {failed}: {error['message']}", hint="Run cuda-tui doctor.")
+            raise InfrastructureError(f"The {kind} process {failed}: {error['message']}", hint="Run cuda-tui doctor.")
 
     def __enter__(self) -> Self:
         return self

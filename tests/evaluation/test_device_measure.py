@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from cuda_tui.evaluation import device_measure
+from cuda_tui.evaluation.answers import Prepared
 from cuda_tui.evaluation.baselines import Baselines
-from cuda_tui.evaluation.candidate import Candidate, Prepared, Rejected, read_prepared
+from cuda_tui.evaluation.candidate import Candidate, Rejected, read_prepared
 from cuda_tui.evaluation.device_checks import check_audits, check_clock, check_company
 from cuda_tui.evaluation.device_measure import Process, measure
 from cuda_tui.evaluation.machine import GpuWatch, Place

@@ -30,6 +30,8 @@ HINT = "\nSearch for `cudaErrorX' in the CUDA documentation.\nCUDA kernel errors
          "of which 138.21 GiB is free. Including non-PyTorch memory, this process has 1.6 GiB in use.", Code.RAISED,
          "out of GPU memory: 3.00 TiB asked for, 138.21 GiB free of 139.80 GiB"),
         ("AcceleratorError", "CUDA error: out of memory", Code.RAISED, "out of GPU memory"),
+        ("RuntimeError", "NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_() INTERNAL ASSERT FAILED at "
+         '"c10/cuda/CUDACachingAllocator.cpp":1135, please report a bug', Code.RAISED, "out of GPU memory"),
         ("RuntimeError", "[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory: you tried "
          "to allocate 4398046511104 bytes. Error code 12", Code.RAISED, "out of memory: 4,194,304 MiB asked for"),
     ],
@@ -47,7 +49,9 @@ def test_refused_launch_that_the_worker_saw_is_told_like_one_that_was_raised() -
     found = faults.of_error(error, "run")
     assert found is not None
     assert found[0] is Code.LAUNCH_ERROR
-    assert found[1].startswith("launch refused: invalid argument (too much shared memory")
+    assert found[1].startswith(
+        "launch refused: invalid argument (more than 1024 threads a block, a grid of zero blocks"
+    )
 
 
 def test_fault_that_the_last_error_holds_is_no_refused_launch() -> None:
