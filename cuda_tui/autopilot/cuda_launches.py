@@ -89,6 +89,7 @@ def _single_operators(strategy: "Strategy", design: Design) -> "Part":
         f"Single operators as well ({names}): they move no fewer bytes than PyTorch's own kernels, but may come closer "
         f"to the bandwidth.\nSo far: {story.verdict_line(strategy.trials[-1].report)}"
     )
+    strategy.note(text)
     wider = replace(first, groups=tuple(sorted((*first.groups, *single))))
     yield from strategy.evaluate(design, wider, text=text, label="single operators as well")
 
@@ -105,6 +106,7 @@ def _rounds(strategy: "Strategy", design: Design, start: Candidate, report_of_st
             break
         candidate = replace(start, tuning=tuple((index, item.tuning) for index, item in sorted(chosen.items())))
         text = _idea(design, number + 1, chosen, strategy)
+        strategy.note(text)
         report: Any = yield from strategy.evaluate(design, candidate, text=text, label=f"launches, round {number + 1}")
         if report is None:
             return

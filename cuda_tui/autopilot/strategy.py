@@ -7,11 +7,10 @@ results through the generator again.
 
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from cuda_tui.autopilot import cuda_launches, story
-from cuda_tui.autopilot.cpp_nest import Tuning
+from cuda_tui.autopilot import cpp_tuning, cuda_launches, story
 from cuda_tui.autopilot.design import Candidate, Design, TaskFacts
 from cuda_tui.autopilot.estimate import machine_for
 from cuda_tui.autopilot.ir import Unfusible
@@ -21,7 +20,6 @@ from cuda_tui.messages import ProfileDetails, ReadDetails, ReportDetails, ToolRe
 from cuda_tui.words import counted
 
 START = "HEAD^{/^Start: }"  # the workspace's first commit, as git names it by its message
-TRIES = 3  # measurements spent on tuning
 REACH = 1.02  # a tuned candidate replaces the best only when it is this much better
 
 NO_WORSE = 0.997
@@ -134,7 +132,7 @@ class Strategy:
         candidate = Candidate(groups=design.promising)
         self.reach = REACH_ON_GPU if design.machine.is_gpu else REACH
         text = self._hypothesis(design)
-        self.pending.append(Call("note", {"text": f"## Plan\n{text}"}))
+        self.note(f"## Plan\n{text}")
         report = yield from self.evaluate(design, candidate, text=text, label="all groups fused")
         while report is not None and report.verdict is Verdict.REJECTED and candidate.groups:
             bad, why = yield from self._culprits(design, candidate, report)
@@ -146,8 +144,13 @@ class Strategy:
             text = f"I leave {names} to PyTorch ({why}) and go on with the rest."
             report = yield from self.evaluate(design, candidate, text=text, label=f"without {names}")
         if report is not None and report.verdict is Verdict.PASSED:
-            yield from self._tune(design)
+            tuner = cuda_launches if design.machine.is_gpu else cpp_tuning
+            yield from tuner.tune(self, design)
         yield from self._conclude(design)
+
+    def note(self, text: str) -> None:
+        """Written into the notes with the next step."""
+        self.pending.append(Call("note", {"text": text}))
 
     def evaluate(self, design: Design, candidate: Candidate, *, text: str, label: str, tool: str = "measure") -> Part:
         """Write the candidate and evaluate it; None where that did not happen. The result is remembered."""
@@ -211,73 +214,6 @@ class Strategy:
                 break
             suspects = half if report_of_half.verdict is Verdict.REJECTED else suspects[len(suspects) // 2 :]
         return suspects, why
-
-    # ---- tuning
-
-    def _tune(self, design: Design) -> Part:
-        if design.device.startswith("cuda"):
-            yield from cuda_launches.tune(self, design)
-            return
-        tried = 0
-        for change, idea in self._variants(design):
-            best = self.best()
-            if best is None or tried == TRIES:
-                return
-            candidate = replace(best.candidate, **change)
-            if not self._differs(design, candidate, best.candidate):
-                continue
-            text = f"{idea}\nSo far: {story.verdict_line(self.trials[-1].report)}"
-            self.pending.append(Call("note", {"text": text}))
-            tried += 1
-            yield from self.evaluate(design, candidate, text=text, label=idea.split(":")[0].lower())
-            if self.refused:
-                return
-
-    @staticmethod
-    def _differs(design: Design, candidate: Candidate, best: Candidate) -> bool:
-        """Whether the change reaches the code; one that cannot be written is found out when it is."""
-        try:
-            return design.write(candidate).files != design.write(best).files
-        except Unfusible:
-            return candidate != best
-
-    def _variants(self, design: Design) -> list[tuple[dict[str, Any], str]]:
-        """Changes worth a measurement, the most promising first."""
-        first = self.trials[-1].candidate
-        found: list[tuple[dict[str, Any], str]] = []
-        for index in first.groups:
-            plan = design.groups[index].plan
-            if plan.columns is not None:
-                for block in (64, 1024):
-                    change = {"tuning": ((index, Tuning(block=block)),)}
-                    found.append(
-                        (
-                            change,
-                            f"Column block {block}: {design.names[index]} carries {block} columns at a "
-                            f"time, so that its running values fit L1 with room to spare or loops run longer.",
-                        )
-                    )
-            elif plan.passes > 1:
-                found.append(
-                    (
-                        {"tuning": ((index, Tuning(keep=False)),)},
-                        f"Recompute: {design.names[index]} computes its values again in the last walk over a row "
-                        f"instead of keeping them.",
-                    )
-                )
-        small = [index for index in first.groups if design.estimates[index].saved_us < 0.02 * design.whole_us]
-        if small and len(small) < len(first.groups):
-            names = ", ".join(design.names[index] for index in small)
-            kept = tuple(index for index in first.groups if index not in small)
-            found.insert(
-                0,
-                (
-                    {"groups": kept, "tuning": ()},
-                    f"Without small groups: {names} should gain little, and each of our calls costs a few "
-                    f"microseconds; PyTorch may do them as well.",
-                ),
-            )
-        return found
 
     # ---- ending
 

@@ -5,6 +5,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,16 @@ class Way:
     processes: int
     mode: str | None = None  # of torch.compile; None is eager
     wall_only: bool = False
+    tunes: bool = False  # times its own choices while it compiles: the first process of all such does so alone
 
 
 CPU_WAYS = (Way(name="eager", processes=4), Way(name="compile", processes=4, mode="default"))
 GPU_WAYS = (
     Way(name="eager", processes=2),
     Way(name="compile", processes=2, mode="default"),
-    Way(name="compile max-autotune", processes=2, mode="max-autotune-no-cudagraphs"),
+    Way(name="compile max-autotune", processes=2, mode="max-autotune-no-cudagraphs", tunes=True),
     Way(name="compile reduce-overhead", processes=2, mode="reduce-overhead", wall_only=True),
-    Way(name="compile max-autotune, graphs", processes=2, mode="max-autotune", wall_only=True),
+    Way(name="compile max-autotune, graphs", processes=2, mode="max-autotune", wall_only=True, tunes=True),
 )
 
 
@@ -94,24 +96,49 @@ class Baselines:
         self._unavailable: dict[str, BaselineState] = {}
         self._lock = threading.Lock()
 
-    def start(self, *, cpu: int | None, at_once: int = 1, cancel: threading.Event | None = None) -> None:
-        """Load all processes. A compile that is not clean is unavailable, with its reason; eager raises."""
+    def start(
+        self,
+        *,
+        cpu: int | None,
+        at_once: int = 1,
+        alone: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        """Load all processes, so many at a time. A compile that is not clean is unavailable, with its reason; eager
+        raises. The first process that tunes runs while nothing else does, inside `alone()`, and leaves its choices in
+        the compiler's cache for the others."""
         with self._lock:
             missing = [way for way in self._ways if way.name not in self._baselines | self._unavailable]
             if not missing:
                 return
             self._reference.start(cancel)
-            with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="baseline") as pool:
-                for loading in [pool.submit(self._load_way, way, cpu, cancel) for way in missing]:
-                    loading.result()
+            self._load_all([way for way in missing if not way.tunes], at_once, cpu, cancel)
+            tuning = [way for way in missing if way.tunes]
+            if tuning:
+                with alone():
+                    self._load_way(dataclasses.replace(tuning[0], processes=1), cpu, cancel)
+            more = [dataclasses.replace(way, processes=way.processes - 1) for way in tuning[:1]]
+            self._load_all([*more, *tuning[1:]], at_once, cpu, cancel)
+
+    def _load_all(self, ways: list[Way], at_once: int, cpu: int | None, cancel: threading.Event | None) -> None:
+        with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="baseline") as pool:
+            for loading in [pool.submit(self._load_way, way, cpu, cancel) for way in ways]:
+                loading.result()
 
     def _load_way(self, way: Way, cpu: int | None, cancel: threading.Event | None) -> None:
+        if way.name in self._unavailable:
+            return
         try:
-            self._baselines[way.name] = self._load(way, cpu=cpu, cancel=cancel)
+            loaded = self._load(way, cpu=cpu, cancel=cancel)
+            if way.name in self._baselines:
+                self._baselines[way.name].join(loaded)
+            else:
+                self._baselines[way.name] = loaded
         except (WorkerFault, WorkerDied, WorkerTimedOut) as error:
             text = error.error["message"] if isinstance(error, WorkerFault) else str(error)
             reason = (text.strip().splitlines() or ["no reason given"])[0][:300]
-            self._unavailable[way.name] = BaselineState(name=way.name, reason=reason)
+            if way.name not in self._baselines:  # else it has one process fewer
+                self._unavailable[way.name] = BaselineState(name=way.name, reason=reason)
 
     def _load(self, way: Way, *, cpu: int | None, cancel: threading.Event | None) -> Baseline:
         workers: list[Worker] = []

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import AbstractContextManager
 
 from cuda_tui.errors import Cancelled
 from cuda_tui.evaluation import device_measure
@@ -12,7 +13,10 @@ from cuda_tui.evaluation.memory import TooLittleMemory, memory_problem
 from cuda_tui.evaluation.reference import Reference
 from cuda_tui.evaluation.runtime import Interpreter, Runtime
 from cuda_tui.evaluation.verify import DrawPool
+from cuda_tui.gpu import lease
 from cuda_tui.workspace.workspace import Workspace
+
+LEASE_WAIT_S = 900.0  # another measurement may take minutes, never a quarter of an hour
 
 
 class Bench:
@@ -40,7 +44,7 @@ class Bench:
         # On a GPU processes run on cores of their own, and compilation takes most of the time.
         at_once = min(len(GPU_WAYS), max(1, (os.cpu_count() or 1) // 2)) if self._on_gpu else 1
         cpu = None if self._on_gpu else conditions().cpu
-        self._baselines.start(cpu=cpu, at_once=at_once, cancel=self._cancel)
+        self._baselines.start(cpu=cpu, at_once=at_once, alone=self._alone, cancel=self._cancel)
 
     def warm_up(self) -> None:
         """Start everything in the background; failures surface in the first call that needs it."""
@@ -66,6 +70,10 @@ class Bench:
                 self._start_baselines()
         except Exception:  # the first call that needs it meets the same fault and reports it
             return
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """The GPU to ourselves: choices timed beside a measurement would be wrong, and disturb it."""
+        return lease(self._place.lease, wait_s=LEASE_WAIT_S, cancel=self._cancel)
 
     def _check_memory(self) -> None:
         """Once, before the baselines take their share. Raises TooLittleMemory."""

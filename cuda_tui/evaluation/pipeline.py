@@ -11,7 +11,7 @@ import msgspec
 from cuda_tui.errors import Cancelled
 from cuda_tui.evaluation import device_measure, policy, profiler
 from cuda_tui.evaluation import measure as measuring
-from cuda_tui.evaluation.bench import Bench
+from cuda_tui.evaluation.bench import LEASE_WAIT_S, Bench
 from cuda_tui.evaluation.build import vectorisation
 from cuda_tui.evaluation.build.build import Builder
 from cuda_tui.evaluation.build.build import build as run_build
@@ -44,7 +44,6 @@ from cuda_tui.words import counted
 from cuda_tui.workspace.data import version
 from cuda_tui.workspace.workspace import Workspace
 
-LEASE_WAIT_S = 900.0  # another measurement may take minutes, never a quarter of an hour
 STRICT_SHARE = 0.9  # of the time, by authored operators, under the strict library policy
 NEGLIGIBLE_SHARE = 0.01
 

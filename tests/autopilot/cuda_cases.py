@@ -25,12 +25,14 @@ def _wide() -> dict[str, Case]:
         "wide_softmax": (lambda x, w: (x * w).softmax(-1), (normal(9, 520), normal(520))),
         "wide_columns": (lambda x: (x * x).sum(0), (normal(515, 256),)),
         "wide_channels": (lambda x: x.softmax(1), (normal(3, 19, 32, 8),)),
+        "held_channels": (lambda x: x.softmax(1) * 2, (normal(2, 19, 64, 48),)),
+        "held_odd_channels": (lambda x, w: (x.log_softmax(1) * w).sum(1), (normal(2, 7, 67, 67), normal(7, 1, 1))),
         "wide_losses": (
             lambda x, t: F.cross_entropy(x, t, reduction="none"),
             (normal(3, 19, 16, 8), torch.randint(0, 19, (3, 16, 8))),
         ),
         "wide_mean": (lambda x: (x * x).mean(), (normal(77, 1024),)),
-        "two_totals": (lambda x, y: ((x * y).sum(), (x - y).abs().amax()), (normal(33, 1024), normal(33, 1024))),
+        "two_totals": (lambda x, y: ((x * y).abs().sum(), (x - y).abs().amax()), (normal(33, 1024), normal(33, 1024))),
         "wide_embedding": (lambda w, i: F.embedding(i, w) * 2, (normal(50, 64), torch.randint(0, 50, (3, 4)))),
         "wide_rotary": (
             lambda x, c, s: x * c + torch.cat([-x[..., 32:], x[..., :32]], -1) * s,

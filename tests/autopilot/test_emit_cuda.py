@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from cuda_tui.autopilot.emit_cpp import Kernel
-from cuda_tui.autopilot.emit_cuda import CUDA_SUPPORT, emit_cuda
+from cuda_tui.autopilot.emit_cuda import emit_cuda, support
 from cuda_tui.autopilot.names import variables
-from tests.autopilot.cases import Case, cases
+from tests.autopilot.cases import Case
+from tests.autopilot.cuda_cases import FORMS, cuda_cases
 from tests.autopilot.tracing import fused, torch
 
 NVCC = shutil.which("nvcc")
@@ -22,17 +23,22 @@ EVEN: dict[str, Case] = {  # sizes that allow vector loads
 }
 
 
-def emitted(name: str) -> Kernel:
-    function, tensors = {**cases(), **EVEN}[name]
+FORCED = (("wide_softmax", "walked"), ("bf16_longest_norm", "cluster"), ("wide_columns", "rules"),
+          ("long_row", "rules"), ("held_channels", "rules"))  # fmt: skip
+
+
+def emitted(name: str, form: str = "rules") -> Kernel:
+    function, tensors = {**cuda_cases(), **EVEN}[name]
     graph, fusion = fused(function, *tensors, device="cuda")
-    return emit_cuda(fusion.groups[0].plan, name="op", variables=variables(graph), about=[name])
+    return emit_cuda(fusion.groups[0].plan, name="op", variables=variables(graph), about=[name], tuning=FORMS[form])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="no nvcc on PATH")
-@pytest.mark.parametrize("name", [*SHAPES, *EVEN])
-def test_kernel_compiles_for_sm_80_and_sm_90(name: str, tmp_path: Path) -> None:
-    for path, text in {**emitted(name).files, **CUDA_SUPPORT}.items():
+@pytest.mark.parametrize(("name", "form"), [*((name, "rules") for name in (*SHAPES, *EVEN)), *FORCED])
+def test_kernel_compiles_for_sm_80_and_sm_90(name: str, form: str, tmp_path: Path) -> None:
+    files = emitted(name, form).files
+    for path, text in {**files, **support(files)}.items():
         (tmp_path / Path(path).name).write_text(text)
     assert NVCC is not None
     targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ("80", "90")]

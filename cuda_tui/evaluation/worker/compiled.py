@@ -1,9 +1,12 @@
 """The torch.compile baseline, with the facts that make it valid: graphs, breaks, and no fallback to eager."""
 
+import os
 import time
 from typing import Any
 
 import torch
+
+MOST_THREADS = 8
 
 
 class NotCompiled(Exception):
@@ -24,6 +27,9 @@ def compile_model(
 
     # A precompiled header is made anew in every process: 7 s each, where a kernel from the cache needs none.
     inductor.cpp_cache_precompile_headers = False
+    if torch.cuda.is_initialized():
+        # Threads that compile what max-autotune chooses from; the pool of processes stays off, since it outlives us.
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(min(MOST_THREADS, os.cpu_count() or 1))
     counters.clear()
     started = time.perf_counter()
     compiled = torch.compile(model, dynamic=False, mode=mode)
