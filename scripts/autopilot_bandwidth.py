@@ -1,122 +1,53 @@
-"""How close the autopilot's kernels come to the bandwidth of this GPU, on large cases, for a few launches each.
+"""How close the autopilot's kernels come to the bandwidth of this GPU, on large cases, for several launches each.
 
-    python scripts/autopilot_bandwidth.py [--out FILE] [--only NAME,...] [--compile-seconds N]
+    python -m scripts.autopilot_bandwidth [--out FILE] [--only NAME,...] [--compile-seconds N]
 
 Each kernel is emitted, compiled with nvcc (all at once), compared with PyTorch, and timed: a CUDA graph of calls over
-rotating sets of tensors that together exceed L2 three times, median of seven replays. "ideal" bytes are each input
-read once and each output written once. The last columns: share of the copy bandwidth measured in this run, PyTorch's
-own time, torch.compile's time (for as many cases as fit in --compile-seconds). One process, not certified.
+rotating sets of tensors that together exceed L2 three times. All launches of a case, PyTorch and torch.compile (for as
+many cases as fit in --compile-seconds) take turns in rounds, each time after another process has used the GPU; the
+first round does not count. All launches write into the same tensors, each of which meets every input: how fast two
+streams run side by side depends on where in memory they lie. "ideal" bytes are each input read once and each output
+written once; the share is that of the copy bandwidth measured in the same way. Not certified.
 """
 
 import argparse
 import ctypes
+import functools
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from cuda_tui.autopilot.cuda_nest import CudaNest
-from cuda_tui.autopilot.cuda_shape import CudaTuning, Shape
-from cuda_tui.autopilot.cuda_variants import variants
+from cuda_tui.autopilot.cuda_shape import Shape
+from cuda_tui.autopilot.cuda_variants import rules, variants
 from cuda_tui.autopilot.emit_cuda import CUDA_SUPPORT, emit_cuda
 from cuda_tui.autopilot.fuse import fuse
-from cuda_tui.autopilot.graph import Graph, load
+from cuda_tui.autopilot.graph import load
 from cuda_tui.autopilot.names import variables
 from cuda_tui.autopilot.plan import Plan
 from cuda_tui.autopilot.rewrite import normalise
 from cuda_tui.evaluation.worker.trace import trace
+from scripts.autopilot_cases import Case, Function, Wrapped, cases
+from scripts.gpu_agreement import Toucher
 
-F = torch.nn.functional
-Function = Callable[..., Any]
-REPLAYS, WINDOW_US = 7, 3000.0
-f32, bf16 = torch.float32, torch.bfloat16
-
-
-class Wrapped(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors)
-
-
-@dataclass
-class Case:
-    """A function, the shapes and dtypes of its tensors, and one kernel for each launch that is tried."""
-
-    name: str
-    function: Function
-    tensors: tuple[tuple[tuple[int, ...], torch.dtype], ...]
-    high: int = 0  # integers are drawn below this
-    compiled: bool = False
-    graph: Graph | None = None
-    plan: Plan | None = None
-    launches: dict[str, tuple[str, Shape, int]] = field(default_factory=dict)  # title: file, shape, partial bytes
-
-
-def cases() -> list[Case]:
-    """Large ones: at least 0.5 GB each, but for two."""
-    found = [
-        Case("silu_mul f32 2^28", lambda x, y: F.silu(x) * y, (((1 << 28,), f32),) * 2, compiled=True),
-        Case("silu_mul bf16 2^28", lambda x, y: F.silu(x) * y, (((1 << 28,), bf16),) * 2, compiled=True),
-        Case("bn_silu f32", lambda x, m, v: F.silu(F.batch_norm(x, m, v)),
-             (((64, 64, 160, 160), f32), ((64,), f32), ((64,), f32))),
-        Case("rope f32", lambda x, c, s: x * c + torch.cat([-x[..., 64:], x[..., :64]], -1) * s,
-             (((4, 32, 4096, 128), f32), ((4096, 128), f32), ((4096, 128), f32)), compiled=True),
-    ]  # fmt: skip
-    for width in (1024, 4096, 16384, 65536):
-        rows = (1 << 27) // width
-        found.append(Case(f"rms_norm f32 {width}", rms_norm, (((rows, width), f32), ((width,), f32)),
-                          compiled=width in (4096, 65536)))  # fmt: skip
-        found.append(Case(f"layer_norm bf16 {width}", layer_norm,
-                          (((rows, width), bf16), ((width,), bf16), ((width,), bf16)),
-                          compiled=width == 4096))  # fmt: skip
-    for width in (1024, 32768, 262144):
-        found.append(Case(f"softmax f32 {width}", lambda x: x.softmax(-1), ((((1 << 27) // width, width), f32),),
-                          compiled=width > 1024))  # fmt: skip
-    for dtype, rows, words in ((f32, 8192, 32768), (f32, 2048, 131072), (bf16, 4096, 131072)):
-        short = "f32" if dtype is f32 else "bf16"
-        found.append(Case(f"cross_entropy {short} {words}", cross_entropy,
-                          (((rows, words), dtype), ((rows,), torch.int64)), high=words,
-                          compiled=words > 40000))  # fmt: skip
-    found += [
-        Case("squared_error f32 2^27", lambda x, y: (x - y).pow(2).sum(), (((1 << 27,), f32),) * 2, compiled=True),
-        Case("column_sum f32", lambda x: x.sum(0), (((65536, 4096), f32),), compiled=True),
-        Case("column_sum bf16", lambda x: x.sum(0), (((65536, 4096), bf16),)),
-        Case("channel_softmax f32", lambda x: x.softmax(1), (((16, 19, 512, 512), f32),), compiled=True),
-    ]
-    return found
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
-
-
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return F.layer_norm(x, (x.shape[-1],), weight, bias)
-
-
-def cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(x, target, reduction="none")
+ROUNDS, REPLAYS, WINDOW_US = 5, 2, 3000.0
+_cuda: Any = torch.cuda  # whose streams, graphs and events have no types
 
 
 # ---- emitting and compiling
 
 
-def emit(case: Case, number: int, folder: Path) -> None:
+def emit(case: Case, number: int, folder: Path, *, clusters: bool) -> None:
     """Write every launch of a case; tensors for the trace are never touched."""
     given = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in case.tensors)
     case.graph = normalise(load(trace(Wrapped(case.function).eval(), given, {})))
@@ -124,7 +55,8 @@ def emit(case: Case, number: int, folder: Path) -> None:
     if len(fusion.groups) != 1:
         raise SystemExit(f"{case.name} became {len(fusion.groups)} groups: {fusion.left}")
     plan = case.plan = fusion.groups[0].plan
-    tried = [("rules", CudaTuning())] + [(item.title, item.tuning) for item in variants(plan)]
+    tried = [("rules", rules(plan, clusters=clusters))]
+    tried += [(item.title, item.tuning) for item in variants(plan, clusters=clusters)]
     for index, (title, tuning) in enumerate(tried):
         name = f"op{number}_{index}"
         kernel = emit_cuda(plan, name=name, variables=variables(case.graph), about=[case.name], tuning=tuning)
@@ -171,32 +103,52 @@ def draw(case: Case, sets: int) -> list[list[torch.Tensor]]:
     return [[tensor(shape, dtype) for shape, dtype in case.tensors] for _ in range(sets)]
 
 
-def graph_us(calls: list[Callable[[], Any]], repeats: int) -> float:
-    """Microseconds of one call: calls in turn, `repeats` rounds of them, in one CUDA graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    kept = []
-    with torch.cuda.graph(graph, stream=stream):
-        for index in range(repeats):
-            results = [call() for call in calls]
-            kept = results if index == 0 else kept
-    graph.replay()
-    times = []
-    for _ in range(REPLAYS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(200_000)
-        start.record()
-        graph.replay()
-        end.record()
+class Timer:
+    """A CUDA graph of calls: `calls(n)` gives those of the n-th round, `repeats` rounds of them."""
+
+    def __init__(self, calls: Callable[[int], list[Callable[[], Any]]], repeats: int) -> None:
+        stream = _cuda.Stream()
+        with _cuda.stream(stream):
+            for call in calls(0):
+                call()
         torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / (repeats * len(calls)))
-    del kept
-    graph.reset()
-    return statistics.median(times)
+        self.graph = _cuda.CUDAGraph()
+        self.count, self.kept = 0, list[Any]()
+        with _cuda.graph(self.graph, stream=stream):
+            for number in range(repeats):
+                results = [call() for call in calls(number)]
+                self.count += len(results)
+                self.kept = results if number == 0 else self.kept  # so that outputs rotate too
+        self.times: list[float] = []
+
+    def replay(self, *, count: bool) -> None:
+        """One that warms up, then those that are timed, in microseconds of one call."""
+        for number in range(REPLAYS + 1):
+            start, end = (_cuda.Event(enable_timing=True) for _ in range(2))
+            _cuda._sleep(200_000)
+            start.record()
+            self.graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            if count and number:
+                self.times.append(float(start.elapsed_time(end)) * 1e3 / self.count)
+
+
+def in_rounds(timers: dict[str, Timer], toucher: Toucher) -> dict[str, tuple[float, float]]:
+    """The median of each, and half the range of its rounds over it. The order is another one in each round."""
+    names = list(timers)
+    for number in range(ROUNDS + 1):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            toucher.touch()
+            timers[name].replay(count=number > 0)
+    found = {}
+    for name, timer in timers.items():
+        middle = statistics.median(timer.times)
+        found[name] = (middle, (max(timer.times) - min(timer.times)) / 2 / middle)
+        timer.kept = []
+        timer.graph.reset()
+    return found
 
 
 class Launcher:
@@ -233,108 +185,138 @@ def ideal_bytes(plan: Plan) -> int:
     return sum(kind.bytes for kind in plan.inputs.values()) + sum(item.type.bytes for item in plan.results)
 
 
-def measure(case: Case, folder: Path, l2: int) -> list[dict[str, Any]]:
-    """One row for each launch, the rules' own first."""
-    assert case.plan is not None
-    total = ideal_bytes(case.plan)
-    sets = max(3, min(-(-3 * l2 // total), 16))
-    inputs = draw(case, sets)
-    expected = case.function(*inputs[0])
-    expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
-    repeats = max(1, round(WINDOW_US / max(total / 3e6, 2) / sets))
-    eager = graph_us([lambda item=item: case.function(*item) for item in inputs], repeats)
-    rows = []
-    for title in case.launches:
-        launcher = Launcher(case, title, folder)
-        outputs = [launcher.outputs() for _ in inputs]
-        launcher.call(inputs[0], outputs[0])
-        error = (
-            max(
-                float((own.double() - true.double()).norm() / true.double().norm().clamp_min(1e-30))
-                for own, true in zip(outputs[0], expected, strict=True)
-            )
-            if total < 6e9
-            else float("nan")
-        )
-        us = graph_us([lambda a=a, b=b, launcher=launcher: launcher.call(a, b)
-                       for a, b in zip(inputs, outputs, strict=True)], repeats)  # fmt: skip
-        rows.append({"case": case.name, "launch": title, "us": us, "bytes": total, "eager_us": eager, "error": error,
-                     "shape": repr(launcher.shape)})  # fmt: skip
-        del outputs, launcher
-    return rows
+@dataclass
+class Bench:
+    """What every case is measured with."""
+
+    folder: Path
+    l2: int
+    toucher: Toucher
+    compile_seconds: float  # left
+
+    def measure(self, case: Case) -> list[dict[str, Any]]:
+        """One row for each launch, the rules' own first."""
+        assert case.plan is not None
+        total = ideal_bytes(case.plan)
+        sets = max(3, min(-(-3 * self.l2 // total), 16))
+        inputs = draw(case, sets)
+        repeats = sets * max(1, round(WINDOW_US / max(total / 3e6, 2) / sets**2))
+        launchers = {title: Launcher(case, title, self.folder) for title in case.launches}
+        outputs = [next(iter(launchers.values())).outputs() for _ in inputs]
+        errors = {title: error_of(case, launcher, inputs[0], outputs[0]) for title, launcher in launchers.items()}
+        timers = {title: Timer(_paired(launcher, inputs, outputs), repeats) for title, launcher in launchers.items()}
+        functions = {"eager": case.function} | self._compiled(case, inputs)
+        for name, function in functions.items():
+            timers[name] = Timer(_plain(function, inputs), repeats)
+        found = in_rounds(timers, self.toucher)
+        others = {f"{name}_us": found[name][0] for name in functions}
+        return [
+            {"case": case.name, "launch": title, "us": found[title][0], "spread": found[title][1], "bytes": total,
+             "error": errors[title], "shape": repr(launcher.shape), **others}
+            for title, launcher in launchers.items()
+        ]  # fmt: skip
+
+    def _compiled(self, case: Case, inputs: list[list[torch.Tensor]]) -> dict[str, Function]:
+        if not case.compiled or self.compile_seconds <= 0:
+            return {}
+        began = time.monotonic()
+        torch._dynamo.reset()
+        compiled = torch.compile(case.function)
+        compiled(*inputs[0])
+        self.compile_seconds -= time.monotonic() - began
+        return {"compile": compiled}
+
+    def copy_us(self, elements: int = 1 << 28) -> float:
+        """A copy of 1 GB, the faster of the copy engine's kernel and an elementwise one."""
+        x, y = (torch.randn(elements, device="cuda") for _ in range(2))
+        timers = {"copy": Timer(lambda _: [lambda: y.copy_(x)], 4),
+                  "multiply": Timer(lambda _: [lambda: torch.mul(x, 1.5, out=y)], 4)}  # fmt: skip
+        return min(middle for middle, _ in in_rounds(timers, self.toucher).values())
 
 
-def compiled_us(case: Case, l2: int) -> float:
-    assert case.plan is not None
-    total = ideal_bytes(case.plan)
-    inputs = draw(case, max(3, min(-(-3 * l2 // total), 16)))
-    torch._dynamo.reset()
-    call = torch.compile(case.function)
-    repeats = max(1, round(WINDOW_US / max(total / 3e6, 2) / len(inputs)))
-    return graph_us([lambda item=item: call(*item) for item in inputs], repeats)
+def _paired(
+    launcher: Launcher, inputs: list[list[torch.Tensor]], outputs: list[list[torch.Tensor]]
+) -> Callable[[int], list[Callable[[], Any]]]:
+    """The calls of a round: in each, inputs meet other outputs."""
+
+    def calls(number: int) -> list[Callable[[], Any]]:
+        first = number % len(outputs)
+        turned = outputs[first:] + outputs[:first]
+        return [functools.partial(launcher.call, a, b) for a, b in zip(inputs, turned, strict=True)]
+
+    return calls
 
 
-def copy_us(elements: int = 1 << 28) -> float:
-    """A copy of 1 GB, the faster of the copy engine's kernel and an elementwise one."""
-    x, y = (torch.randn(elements, device="cuda") for _ in range(2))
-    return min(graph_us([lambda: y.copy_(x)], 4), graph_us([lambda: torch.mul(x, 1.5, out=y)], 4))
+def _plain(function: Function, inputs: list[list[torch.Tensor]]) -> Callable[[int], list[Callable[[], Any]]]:
+    """The calls of a round of a function that allocates what it returns."""
+    return lambda _: [functools.partial(function, *given) for given in inputs]
+
+
+def error_of(case: Case, launcher: Launcher, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> float:
+    """The largest relative error of an output against PyTorch's."""
+    launcher.call(inputs, outputs)
+    expected = case.function(*inputs)
+    listed = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+    return max(
+        float((own.double() - true.double()).norm() / true.double().norm().clamp_min(1e-30))
+        for own, true in zip(outputs, listed, strict=True)
+    )
+
+
+def row_text(row: dict[str, Any], shape: Shape) -> str:
+    """One line of the table."""
+    compiled = f"{row['compile_us']:>9.1f}" if "compile_us" in row else f"{'-':>9}"
+    return (
+        f"{row['case']:<26}{row['launch']:<22}{row['us']:>9.1f}{row['spread']:>7.1%}{row['tbs']:>7.2f}"
+        f"{row['share']:>7.0%}{row['eager_us']:>9.1f}{compiled}{row['error']:>9.1e}  {row['registers']}, "
+        f"{shape.form} w{shape.width} {shape.x}x{shape.y} n{shape.items} c{shape.chunks}"
+    )
+
+
+def prepare(chosen: list[Case], folder: Path) -> dict[str, str]:
+    """Emit and compile all; registers by file."""
+    began = time.monotonic()
+    major, minor = torch.cuda.get_device_capability()
+    for number, case in enumerate(chosen):
+        emit(case, number, folder, clusters=major >= 9)
+    emitted = time.monotonic()
+    names = [name for case in chosen for name, _, _ in case.launches.values()]
+    registers = compile_all(folder, names, f"{major}{minor}" + ("a" if major >= 9 else ""))
+    print(f"emitted in {emitted - began:.0f} s, {len(registers)} compiled in {time.monotonic() - emitted:.0f} s")
+    return registers
 
 
 def main() -> None:
+    """Print the table as it grows."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="")
-    parser.add_argument("--compile-seconds", type=float, default=30.0)
+    parser.add_argument("--compile-seconds", type=float, default=12.0)
     options = parser.parse_args()
     began = time.monotonic()
-    chosen = [
-        case for case in cases() if not options.only or any(word in case.name for word in options.only.split(","))
-    ]
-    properties = torch.cuda.get_device_properties(0)
-    l2 = properties.L2_cache_size
-    arch = f"{properties.major}{properties.minor}" + ("a" if properties.major == 9 else "")
+    words = options.only.split(",")
+    chosen = [case for case in cases() if any(word in case.name for word in words)]
+    properties = _cuda.get_device_properties(0)
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as made, torch.no_grad():
-        folder = Path(made)
-        for number, case in enumerate(chosen):
-            emit(case, number, folder)
-        emitted = time.monotonic()
-        registers = compile_all(folder, [name for case in chosen for name, _, _ in case.launches.values()], arch)
-        print(f"emitted in {emitted - began:.0f} s, {len(registers)} compiled in {time.monotonic() - emitted:.0f} s")
-        copied = copy_us()
-        bandwidth = 2 * 4 * (1 << 28) / copied  # bytes a microsecond
+    with tempfile.TemporaryDirectory() as made, torch.no_grad(), closing(Toucher()) as toucher:
+        registers = prepare(chosen, Path(made))
+        bench = Bench(Path(made), properties.L2_cache_size, toucher, options.compile_seconds)
+        bandwidth = 2 * 4 * (1 << 28) / bench.copy_us()  # bytes a microsecond
         print(f"{properties.name}: copy {bandwidth / 1e6:.2f} TB/s (read and written)")
-        print(
-            f"{'case':<26}{'launch':<22}{'us':>9}{'TB/s':>7}{'share':>7}{'eager':>9}{'x':>6}{'error':>9}"
-            "  registers, shape"
-        )
+        print(f"{'case':<26}{'launch':<22}{'us':>9}{'range':>7}{'TB/s':>7}{'share':>7}{'eager':>9}{'compile':>9}"
+              f"{'error':>9}  registers, shape")  # fmt: skip
         for case in chosen:
-            for row in measure(case, folder, l2):
-                row |= {"registers": registers[case.launches[row["launch"]][0]],
-                        "tbs": row["bytes"] / row["us"] / 1e6,
+            for row in bench.measure(case):
+                name, shape, _ = case.launches[row["launch"]]
+                row |= {"registers": registers[name], "tbs": row["bytes"] / row["us"] / 1e6,
                         "share": row["bytes"] / row["us"] / bandwidth}  # fmt: skip
                 rows.append(row)
-                form = case.launches[row["launch"]][1]
-                print(f"{row['case']:<26}{row['launch']:<22}{row['us']:>9.1f}{row['tbs']:>7.2f}{row['share']:>7.0%}"
-                      f"{row['eager_us']:>9.1f}{row['eager_us'] / row['us']:>6.2f}{row['error']:>9.1e}  "
-                      f"{row['registers']}, {form.form} w{form.width} {form.x}x{form.y} n{form.items} c{form.chunks}",
-                      flush=True)  # fmt: skip
-        started = time.monotonic()
-        for case in chosen:
-            if case.compiled and time.monotonic() - started < options.compile_seconds:
-                us = compiled_us(case, l2)
-                best = min((row for row in rows if row["case"] == case.name), key=lambda row: row["us"])
-                own = next(row for row in rows if row["case"] == case.name)
-                print(f"{case.name:<26}torch.compile {us:.1f} us; rules {us / own['us']:.2f}x, "
-                      f"best {us / best['us']:.2f}x ({best['launch']})", flush=True)  # fmt: skip
-                for row in rows:
-                    if row["case"] == case.name:
-                        row["compile_us"] = us
+                print(row_text(row, shape), flush=True)
+            _cuda.empty_cache()
         print(f"{time.monotonic() - began:.0f} s in all")
     if options.out:
-        options.out.write_text(
-            json.dumps({"copy_bytes_per_us": bandwidth, "device": properties.name, "rows": rows}, indent=1)
-        )
+        found = {"copy_bytes_per_us": bandwidth, "device": properties.name, "rows": rows}
+        options.out.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -12,15 +12,16 @@ from cuda_tui.autopilot import story
 from cuda_tui.autopilot.cuda_shape import CudaTuning
 from cuda_tui.autopilot.cuda_variants import Variant, variants
 from cuda_tui.autopilot.design import Candidate, Design
-from cuda_tui.evaluation.report import Report, Verdict
+from cuda_tui.evaluation.report import Measured, Report, Verdict
 
 if TYPE_CHECKING:
     from cuda_tui.autopilot.strategy import Part, Strategy
 
 SINGLE_BYTES = 1 << 22  # single operators are tried from this size
-ROUNDS = 4
-BUDGET_S = 90.0  # of evaluation, for trying launches
+TRIES = 2  # measurements of other launches or groups; the best combination of launches is one more
+BUDGET_S = 90.0  # of evaluation, for these
 BETTER = 0.97  # a launch replaces the rules' own where it takes at most this share of its time
+WORTH = 0.01  # of a call: what other launches must save together to be measured as a candidate
 
 
 def kernel_times(report: Report, names: list[str]) -> dict[str, float]:
@@ -53,7 +54,7 @@ class Launches:
         tuning = dict(candidate.tuning)
         for index, name in names.items():
             if name in shown:
-                own = tuning.get(index, CudaTuning())
+                own = tuning.get(index, self.design.rules[index])
                 assert isinstance(own, CudaTuning)
                 self.times.setdefault(index, {})[own] = shown[name] / sharing.count(name)
 
@@ -62,17 +63,41 @@ class Launches:
         chosen = []
         for index, times in sorted(self.times.items()):
             fastest = min(times, key=lambda tuning: times[tuning])
-            if fastest != CudaTuning() and times[fastest] <= BETTER * times.get(CudaTuning(), float("inf")):
+            own = self.own(index)
+            if fastest != own and own in times and times[fastest] <= BETTER * times[own]:
                 chosen.append((index, fastest))
-        return replace(self.start, tuning=tuple(chosen))
+        kept = {index: item for index, item in self.start.tuning if index not in dict(chosen)}
+        return replace(self.start, tuning=tuple(sorted([*kept.items(), *chosen], key=lambda item: item[0])))
+
+    def own(self, index: int) -> CudaTuning:
+        """The launch of a group in the candidate that all began with."""
+        found = dict(self.start.tuning).get(index, self.design.rules[index])
+        assert isinstance(found, CudaTuning)
+        return found
+
+    def saved_us(self, candidate: Candidate) -> float:
+        """What its launches save of a call, against those of the start."""
+        return sum(
+            self.times[index][self.own(index)] - self.times[index][tuning]
+            for index, tuning in candidate.tuning
+            if isinstance(tuning, CudaTuning) and tuning != self.own(index)
+        )
 
 
 def tune(strategy: "Strategy", design: Design) -> "Part":
     """Single operators as well, then rounds of launches; leaves the best combination measured."""
+    before = len(strategy.trials)
     yield from _single_operators(strategy, design)
     best = strategy.best()
     if best is not None and not strategy.refused:
-        yield from _rounds(strategy, design, best.candidate, best.report)
+        launches = Launches(design, best.candidate)
+        launches.record(best.candidate, best.report)
+        yield from _rounds(strategy, launches, before)
+        yield from _combined(strategy, launches, best.report)
+
+
+def _spent_s(strategy: "Strategy", since: int) -> float:
+    return sum(stage.seconds for trial in strategy.trials[since:] for stage in trial.report.stages)
 
 
 def _single_operators(strategy: "Strategy", design: Design) -> "Part":
@@ -94,34 +119,42 @@ def _single_operators(strategy: "Strategy", design: Design) -> "Part":
     yield from strategy.evaluate(design, wider, text=text, label="single operators as well")
 
 
-def _rounds(strategy: "Strategy", design: Design, start: Candidate, report_of_start: Report) -> "Part":
+def _rounds(strategy: "Strategy", launches: Launches, before: int) -> "Part":
     """Another launch of every kernel in each round."""
-    launches = Launches(design, start)
-    launches.record(start, report_of_start)
-    offered = {index: variants(design.groups[index].plan) for index in start.groups}
-    spent = 0.0
-    for number in range(ROUNDS):
+    design, start = launches.design, launches.start
+    clusters = design.machine.clusters and not start.tuning  # else they were refused
+    offered = {index: variants(design.groups[index].plan, clusters=clusters) for index in start.groups}
+    number = 0
+    while len(strategy.trials) - before < TRIES and _spent_s(strategy, before) < BUDGET_S:
         chosen = {index: listed[number] for index, listed in offered.items() if number < len(listed)}
-        if not chosen or spent > BUDGET_S:
-            break
-        candidate = replace(start, tuning=tuple((index, item.tuning) for index, item in sorted(chosen.items())))
-        text = _idea(design, number + 1, chosen, strategy)
+        if not chosen:
+            return
+        number += 1
+        others = {**dict(start.tuning), **{index: item.tuning for index, item in chosen.items()}}
+        candidate = replace(start, tuning=tuple(sorted(others.items(), key=lambda item: item[0])))
+        text = _idea(design, number, chosen, strategy)
         strategy.note(text)
-        report: Any = yield from strategy.evaluate(design, candidate, text=text, label=f"launches, round {number + 1}")
+        report: Any = yield from strategy.evaluate(design, candidate, text=text, label=f"launches, round {number}")
         if report is None:
             return
         launches.record(candidate, report)
-        spent += sum(stage.seconds for stage in report.stages)
+
+
+def _combined(strategy: "Strategy", launches: Launches, start: Report) -> "Part":
+    """Every kernel with its best launch, where that saves enough to be seen."""
     best = launches.best()
-    if best.tuning and all(trial.candidate != best for trial in strategy.trials):
-        said = "; ".join(_gain(design, launches, index, tuning) for index, tuning in best.tuning)
-        tried = len(strategy.trials)
-        yield from strategy.evaluate(
-            design, best, text=f"Each kernel with the launch that was fastest for it: {said}.",
-            label="the best launch of each kernel",
-        )  # fmt: skip
-        for trial in strategy.trials[tried:]:
-            trial.favoured = True
+    call_us = start.performance.candidate.median_us if isinstance(start.performance, Measured) else float("inf")
+    if launches.saved_us(best) < WORTH * call_us or any(trial.candidate == best for trial in strategy.trials):
+        return
+    changed = [(index, tuning) for index, tuning in best.tuning if tuning != launches.own(index)]
+    said = "; ".join(_gain(launches, index, tuning) for index, tuning in changed)
+    tried = len(strategy.trials)
+    yield from strategy.evaluate(
+        launches.design, best, text=f"Each kernel with the launch that was fastest for it: {said}.",
+        label="the best launch of each kernel",
+    )  # fmt: skip
+    for trial in strategy.trials[tried:]:
+        trial.favoured = True
 
 
 def _idea(design: Design, number: int, chosen: dict[int, Variant], strategy: "Strategy") -> str:
@@ -131,6 +164,6 @@ def _idea(design: Design, number: int, chosen: dict[int, Variant], strategy: "St
     return "\n".join(lines)
 
 
-def _gain(design: Design, launches: Launches, index: int, tuning: Any) -> str:
+def _gain(launches: Launches, index: int, tuning: Any) -> str:
     times = launches.times[index]
-    return f"{design.names[index]} {story.time(times.get(CudaTuning(), 0.0))} to {story.time(times[tuning])}"
+    return f"{launches.design.names[index]} {story.time(times[launches.own(index)])} to {story.time(times[tuning])}"

@@ -166,7 +166,7 @@ def _elementwise(plan: Plan, tuning: CudaTuning) -> Shape:
     width = vector_width(plan, tuning.width)
     vectors = length_of(plan) // width
     threads = tuning.threads or 256
-    items = tuning.items or (2 if plan.elements >= LONG else 1)
+    items = tuning.items or (2 if plan.elements >= LONG and _moving_bytes(plan, width) <= VECTOR_BYTES else 1)
     form, index = Form.FLAT, index_type(plan)
     if plan.rows and tuning.form is not Form.FLAT:
         choices = [(threads, items), (threads, 1), (128, items), (128, 1)]
@@ -175,6 +175,12 @@ def _elementwise(plan: Plan, tuning: CudaTuning) -> Shape:
         if waste[best] <= 0.15:
             form, (threads, items) = Form.TILED, best
     return Shape(form=form, width=width, x=threads, items=items, index=index, resident=tuning.resident)
+
+
+def _moving_bytes(plan: Plan, width: int) -> int:
+    """Bytes that one vector of every tensor that varies along the walk takes: with two or more such tensors a thread
+    has enough in flight with a single vector of each."""
+    return 4 * held_registers(plan, width)
 
 
 def _waste(vectors: int, choice: tuple[int, int]) -> float:
@@ -228,7 +234,7 @@ def _held(vectors: int, registers: int, tuning: CudaTuning) -> tuple[int, int] |
     """Threads and vectors a thread that hold a row, or None where registers do not reach."""
     if tuning.threads:
         x = tuning.threads if tuning.threads in (4, 8, 16) else max(tuning.threads // 32 * 32, 32)
-    elif vectors <= 32 * 8:
+    elif vectors <= 32 * 4:
         x = next((lanes for lanes in (8, 16) if vectors <= 4 * lanes), 32)
     else:
         x = min(32 * math.ceil(vectors / (4 if vectors <= 1024 else 8) / 32), 1024)

@@ -1,10 +1,13 @@
-"""Launches worth measuring for one group on CUDA, beside the one that the rules choose."""
+"""Launches worth measuring for one group on CUDA: the rules' own, and others beside it."""
 
 from dataclasses import dataclass
 
-from cuda_tui.autopilot.cuda_shape import CudaTuning, Form, Shape, choose
+from cuda_tui.autopilot.cuda_shape import MULTIPROCESSORS, CudaTuning, Form, Shape, choose, rows_of
 from cuda_tui.autopilot.online import joined_walks
 from cuda_tui.autopilot.plan import Plan
+from cuda_tui.words import counted
+
+TIGHT = 32  # elements of a row that a thread of more than 512 holds without spilling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,13 +19,27 @@ class Variant:
     reason: str
 
 
-def variants(plan: Plan) -> list[Variant]:
+def rules(plan: Plan, *, clusters: bool) -> CudaTuning:
+    """The launch that is tried first. `clusters`: whether all GPUs that the code is for have them (from 9.0 on).
+
+    A cluster holds a row that is too long for one block, so that it is read once. It is taken where a block would walk
+    the row again, or would have to spill it, and where all rows together fill the GPU.
+    """
+    if not clusters or not plan.reds or plan.columns is not None or joined_walks(plan)[0].passes == 1:
+        return CudaTuning()
+    shape, cluster = choose(plan, CudaTuning()), choose(plan, _CLUSTER.tuning)
+    spills = shape.form is Form.HELD and shape.x > 512 and shape.items * shape.width > TIGHT
+    fills = cluster.form is Form.CLUSTER and rows_of(plan) * cluster.chunks >= MULTIPROCESSORS
+    return _CLUSTER.tuning if fills and (spills or not shape.holds) else CudaTuning()
+
+
+def variants(plan: Plan, *, clusters: bool) -> list[Variant]:
     """Those that differ from the rules' own choice and from each other, the most promising first."""
-    shape = choose(plan, CudaTuning())
+    shape = choose(plan, rules(plan, clusters=clusters))
     seen, found = {shape}, []
     once = joined_walks(plan)[0].passes == 1  # then there is nothing to keep for a second walk
     for variant in _ideas(shape):
-        if once and variant is _CLUSTER:
+        if variant is _CLUSTER and (once or not clusters):
             continue
         other = choose(plan, variant.tuning)
         if other not in seen:
@@ -39,7 +56,11 @@ def _ideas(shape: Shape) -> list[Variant]:
             cluster = [_CLUSTER] if shape.x > 512 else []
             return [*cluster, *_held(shape)]
         case Form.CLUSTER:
-            return []  # chosen by measurement only
+            return [
+                _variant("One block a row", "with one block for each row needs no meeting of blocks"),
+                _variant("Larger clusters", "with twice as many blocks for each row holds less in each",
+                         form=Form.CLUSTER, chunks=min(2 * shape.chunks, 8)),
+            ]  # fmt: skip
         case Form.WALKED:
             return [
                 _CLUSTER,
@@ -72,11 +93,11 @@ def _ideas(shape: Shape) -> list[Variant]:
 def _elementwise(shape: Shape) -> list[Variant]:
     other = 1 if shape.items > 1 else 2
     return [
+        _variant("Other tiles", f"with {counted(other, 'vector')} a thread and tile", items=other),
+        _variant("Larger blocks", "with 512 threads a block", threads=512),
         _variant("More in flight", "with 4 vectors a thread has more loads in flight", items=4),
-        _variant("Other tiles", f"with {other} vectors a thread and tile", items=other),
         _variant("Resident blocks", "with only as many blocks as run at once starts no block twice", resident=True,
                  form=Form.FLAT),
-        _variant("Larger blocks", "with 512 threads a block", threads=512),
     ]  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """What the autopilot knows of a task: its groups with names and estimates, and how to write a candidate from some."""
 
+import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cuda_tui.autopilot.cpp_nest import Tuning
-from cuda_tui.autopilot.cuda_shape import CudaTuning
+from cuda_tui.autopilot.cuda_shape import CudaTuning, Form
+from cuda_tui.autopilot.cuda_variants import rules
 from cuda_tui.autopilot.draft import Draft, kernel_name, write_draft
 from cuda_tui.autopilot.estimate import Estimate, Machine, estimate, machine_for, whole_us
 from cuda_tui.autopilot.fuse import Fusion, Group, fuse
@@ -15,6 +17,8 @@ from cuda_tui.autopilot.module import reusable, schedule
 from cuda_tui.autopilot.rewrite import normalise
 from cuda_tui.autopilot.source import Source
 
+CLUSTERS_FROM = 9  # the major compute capability
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFacts:
@@ -23,6 +27,7 @@ class TaskFacts:
     file: str = "model.py"
     class_name: str = "Model"
     device: str = "cpu"
+    architectures: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, text: str) -> "TaskFacts":
@@ -32,7 +37,14 @@ class TaskFacts:
         except tomllib.TOMLDecodeError:
             values = {}
         known = {key: values[key] for key in ("file", "class_name", "device") if isinstance(values.get(key), str)}
-        return cls(**known)
+        listed = values.get("architectures")
+        return cls(**known, architectures=tuple(map(str, listed)) if isinstance(listed, list) else ())
+
+    def machine(self, gpu: dict[str, Any]) -> Machine:
+        """What is known of the processor; `gpu` as in a trace. Targets that are named count before the GPU's own."""
+        targets = [re.search(r"(\d+?)\.?\d[af]?(\+PTX)?$", name) for name in self.architectures]
+        majors = [int(found[1]) for found in targets if found] or [(gpu.get("capability") or (0, 0))[0]]
+        return machine_for(self.device, name=gpu.get("name", ""), clusters=min(majors) >= CLUSTERS_FROM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +53,10 @@ class Candidate:
 
     groups: tuple[int, ...]
     tuning: tuple[tuple[int, Tuning | CudaTuning], ...] = ()
+
+    def only(self, groups: tuple[int, ...]) -> "Candidate":
+        """Some of the groups, tuned as they are."""
+        return Candidate(groups=groups, tuning=tuple(item for item in self.tuning if item[0] in groups))
 
 
 @dataclass
@@ -55,11 +71,10 @@ class Design:
     groups: list[Group] = field(default_factory=list)
     estimates: list[Estimate] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    rules: list[CudaTuning] = field(default_factory=list)  # the launch that the rules choose; empty on the CPU
 
     @classmethod
-    def of(
-        cls, trace: dict[str, Any], facts: TaskFacts, source_text: str, *, machine: Machine | None = None
-    ) -> "Design":
+    def of(cls, trace: dict[str, Any], facts: TaskFacts, source_text: str) -> "Design":
         """Raises Unfusible where model_new.py cannot be written from this source, ValueError for broken source."""
         graph = normalise(load(trace))
         if graph.mutations:
@@ -67,7 +82,7 @@ class Design:
                 f"forward changes {', '.join(graph.mutations[:3])}, which a fused forward would have to repeat"
             )
         source = Source(source_text, facts.class_name)
-        machine = machine or machine_for(facts.device)
+        machine = facts.machine(trace.get("gpu") or {})
         design = cls(graph, machine, facts.device, source, fuse(graph, device=facts.device))
         design._rank()
         return design
@@ -83,6 +98,8 @@ class Design:
         found.sort(key=lambda item: item[0])
         self.groups = [group for _, group, _ in found]
         self.estimates = [estimated for _, _, estimated in found]
+        if self.machine.is_gpu:
+            self.rules = [rules(group.plan, clusters=self.machine.clusters) for group in self.groups]
         taken: set[str] = set()
         for group in self.groups:
             name, number = kernel_name(self.graph, group), 2
@@ -109,12 +126,22 @@ class Design:
     def write(self, candidate: Candidate) -> Draft:
         """The candidate's files. Raises Unfusible."""
         groups = tuple(self.groups[index] for index in candidate.groups)
-        tuning = {f"group:{self.groups[index].outputs[0]}": value for index, value in candidate.tuning}
+        chosen = {**{index: self.rules[index] for index in candidate.groups if self.rules}, **dict(candidate.tuning)}
+        tuning = {f"group:{self.groups[index].outputs[0]}": value for index, value in chosen.items()}
         named = {f"group:{self.groups[index].outputs[0]}": self.names[index] for index in candidate.groups}
         return write_draft(
             self.graph, groups, self.source, names_of_groups=named, tuning=tuning,
             device=self.device,
         )  # fmt: skip
+
+    def without_clusters(self, candidate: Candidate) -> Candidate:
+        """The same groups, none of them launched as clusters."""
+        chosen = {**{index: self.rules[index] for index in candidate.groups if self.rules}, **dict(candidate.tuning)}
+        plain = {
+            index: CudaTuning() for index, item in chosen.items()
+            if isinstance(item, CudaTuning) and item.form is Form.CLUSTER
+        }  # fmt: skip
+        return replace(candidate, tuning=tuple({**dict(candidate.tuning), **plain}.items()))
 
     def kernel_names(self, candidate: Candidate) -> dict[int, str]:
         """The kernel of each group; groups with the same loops share one."""

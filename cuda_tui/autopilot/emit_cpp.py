@@ -22,9 +22,9 @@ POINTERS = {
 class Kernel:
     """An operator: its name, its files by path, and how Python calls it.
 
-    `arguments` are tensors of the graph in the order of the call; `results` are those it returns. A result in `reuses`
-    is written into the memory of the argument it names. A result in `permutes` comes with its dimensions in
-    memory order and is permuted back by Python.
+    `arguments` are tensors of the graph in the order of the call; `results` are those it computes. A result in `reuses`
+    is written into the memory of the argument it names; the others are returned. A result in `permutes` comes with its
+    dimensions in memory order and is permuted back by Python.
     """
 
     name: str
@@ -33,6 +33,11 @@ class Kernel:
     results: tuple[str, ...]
     reuses: dict[str, str]
     permutes: dict[str, tuple[int, ...]]
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """Results in memory of their own."""
+        return tuple(name for name in self.results if name not in self.reuses)
 
 
 def emit_cpp(
@@ -153,7 +158,7 @@ def expectation(variable: str, kind: TensorType) -> str:
 
 
 def _operator(plan: Plan, name: str, variables: dict[str, str], reuses: dict[str, str], *, checks: bool) -> list[str]:
-    lines = [f"{returns(plan)} run({', '.join(f'const Tensor& {variables[key]}' for key in plan.inputs)}) {{"]
+    lines = [f"{returns(plan, reuses)} run({', '.join(f'const Tensor& {variables[key]}' for key in plan.inputs)}) {{"]
     lines += [f"  {expectation(variables[key], kind)}" for key, kind in plan.inputs.items()]
     lines += [f"  {line}" for line in allocations(plan, variables, reuses)]
     call = [
@@ -165,7 +170,7 @@ def _operator(plan: Plan, name: str, variables: dict[str, str], reuses: dict[str
     ]  # fmt: skip
     text = f"compute({', '.join(call)})"
     lines.append(f'  CUDA_TUI_CHECK(!{text}, "index out of range in {name}");' if checks else f"  {text};")
-    lines += [f"  {returned(plan, variables, reuses)}", "}"]
+    lines += [*(f"  {line}" for line in returned(plan, variables, reuses)), "}"]
     return lines
 
 
@@ -197,22 +202,26 @@ def permutations(plan: Plan, reuses: dict[str, str]) -> dict[str, tuple[int, ...
     return found
 
 
-def returns(plan: Plan) -> str:
-    count = len(plan.results)
-    return "Tensor" if count == 1 else f"std::tuple<{', '.join(['Tensor'] * count)}>"
+def returns(plan: Plan, reuses: dict[str, str]) -> str:
+    """The C++ type of what is returned. What overwrites an argument is not: torch.compile takes no such operator."""
+    count = sum(result.name not in reuses for result in plan.results)
+    return ("void", "Tensor")[count] if count < 2 else f"std::tuple<{', '.join(['Tensor'] * count)}>"
 
 
-def returned(plan: Plan, variables: dict[str, str], reuses: dict[str, str]) -> str:
-    names = [variables[reuses.get(result.name, result.name)] for result in plan.results]
-    return f"return {names[0]};" if len(names) == 1 else f"return {{{', '.join(names)}}};"
+def returned(plan: Plan, variables: dict[str, str], reuses: dict[str, str]) -> list[str]:
+    """The last line of the operator, if it returns anything."""
+    names = [variables[result.name] for result in plan.results if result.name not in reuses]
+    if not names:
+        return []
+    return [f"return {names[0]};" if len(names) == 1 else f"return {{{', '.join(names)}}};"]
 
 
 def registration(plan: Plan, name: str, variables: dict[str, str], reuses: dict[str, str], *, key: str) -> list[str]:
-    """Schema and implementation. `(a!)` marks memory that is overwritten and returned."""
+    """Schema and implementation. `(a!)` marks memory that is overwritten."""
     letters = {tensor: chr(ord("a") + index) for index, tensor in enumerate(dict.fromkeys(reuses.values()))}
     marks = {tensor: f"Tensor({letter}!)" for tensor, letter in letters.items()}
     parameters = ", ".join(f"{marks.get(tensor, 'Tensor')} {variables[tensor]}" for tensor in plan.inputs)
-    kinds = [marks.get(reuses.get(result.name, ""), "Tensor") for result in plan.results]
+    kinds = ["Tensor" for result in plan.results if result.name not in reuses]
     answer = kinds[0] if len(kinds) == 1 else f"({', '.join(kinds)})"
     return [
         f'CUDA_TUI_OPS(m) {{ m.def("{name}({parameters}) -> {answer}"); }}',

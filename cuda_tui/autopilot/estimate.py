@@ -1,13 +1,14 @@
 """What a group should gain, before anyone measures: bytes over bandwidth, costly functions, calls.
 
-The constants are rough; they rank groups and state a hypothesis. A GPU's bandwidth is the one measured on the device
-where that is known. Only a measurement says what was gained.
+The constants are rough; they rank groups and state a hypothesis. Only a measurement says what was
+gained.
 """
 
 import math
 from dataclasses import dataclass, replace
 
-from cuda_tui.autopilot.cuda_shape import CudaTuning, choose
+from cuda_tui.autopilot.cuda_shape import choose
+from cuda_tui.autopilot.cuda_variants import rules
 from cuda_tui.autopilot.fuse import Group
 from cuda_tui.autopilot.graph import Graph, Node
 from cuda_tui.autopilot.online import joined_walks
@@ -30,6 +31,7 @@ class Machine:
     view_us: float  # an operator that only makes a view
     fresh_write: float  # a first write to new memory costs this many plain ones (page faults on the CPU)
     is_gpu: bool = False
+    clusters: bool = False  # whether all GPUs that the code is for have clusters of blocks
 
 
 CPU = Machine(
@@ -62,14 +64,12 @@ class Estimate:
         return self.eager_us - self.own_us
 
 
-def machine_for(device: str, *, name: str = "", copy_gbs: float | None = None) -> Machine:
-    """The rates to expect of a device: with the bandwidth that was measured on it, else what its name lets expect."""
+def machine_for(device: str, *, name: str = "", clusters: bool = False) -> Machine:
+    """The rates that the GPU's name lets expect, or those of one core."""
     if not device.startswith("cuda"):
         return CPU
-    if copy_gbs:
-        return replace(CUDA, name=f"this GPU (copies at {copy_gbs:,.0f} GB/s)", bytes_per_us=copy_gbs * 1e3)
     known = next((rate for part, rate in COPY_RATES.items() if part in name), CUDA.bytes_per_us)
-    return replace(CUDA, name=name or CUDA.name, bytes_per_us=known)
+    return replace(CUDA, name=name or CUDA.name, bytes_per_us=known, clusters=clusters)
 
 
 def eager_us(node: Node, machine: Machine) -> float:
@@ -88,7 +88,7 @@ def estimate(group: Group, graph: Graph, machine: Machine, *, reuses: int = 0) -
     written = [result.type.bytes for result in group.plan.results]
     fresh = sum(written[reuses:])
     own_bytes = read + sum(written)
-    launches, walks = _work_on_gpu(group.plan) if machine.is_gpu else (1, 1)
+    launches, walks = _work_on_gpu(group.plan, machine) if machine.is_gpu else (1, 1)
     memory = (walks * read + sum(written[:reuses]) + machine.fresh_write * fresh) / machine.bytes_per_us
     return Estimate(
         eager_bytes=sum(node.bytes_read + node.bytes_written for node in nodes),
@@ -99,9 +99,9 @@ def estimate(group: Group, graph: Graph, machine: Machine, *, reuses: int = 0) -
     )
 
 
-def _work_on_gpu(plan: Plan) -> tuple[int, int]:
+def _work_on_gpu(plan: Plan, machine: Machine) -> tuple[int, int]:
     """Kernels that run, and how often they read what does not stay on chip."""
-    shape = choose(plan, CudaTuning())
+    shape = choose(plan, rules(plan, clusters=machine.clusters))
     walks = 1 if shape.holds or not plan.reds else max(joined_walks(plan)[0].passes, 1)
     joins = shape.is_split and not plan.stores_inside
     return (walks + joins if shape.is_split else 1), walks

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuda_tui.autopilot.calls import call_text
-from cuda_tui.autopilot.emit_cpp import Kernel
+from cuda_tui.autopilot.emit_cpp import Kernel, stored_shape
 from cuda_tui.autopilot.fuse import Group
-from cuda_tui.autopilot.graph import Graph, Node, Source
+from cuda_tui.autopilot.graph import Graph, Node, Source, TensorType
 from cuda_tui.autopilot.ir import Unfusible
 from cuda_tui.autopilot.scalar import Load
 from cuda_tui.autopilot.source import Signature
@@ -195,9 +195,11 @@ class Forward:
             return
         kernel = kernels[unit.name]
         arguments = ", ".join(self.names[name] for name in kernel.arguments)
-        results = ", ".join(self.names[name] for name in kernel.results)
-        comment = f"  # in the memory of {', '.join(self.names[name] for name in kernel.reuses.values())}"
-        self.lines.append(f"{results} = cuda_extension.{kernel.name}({arguments})" + (comment if kernel.reuses else ""))
+        results = ", ".join(self.names[name] for name in kernel.returned)
+        call = f"cuda_extension.{kernel.name}({arguments})"
+        self.lines.append(f"{results} = {call}" if results else call)
+        for name, memory in kernel.reuses.items():
+            self.lines.append(f"{self.names[name]} = {self.names[memory]}  # overwritten: nobody reads the old values")
         for name, order in kernel.permutes.items():
             self.lines.append(f"{self.names[name]} = {self.names[name]}.permute({', '.join(map(str, order))})")
 
@@ -262,8 +264,29 @@ def write_module(
     text = source.rewritten(
         body, imports=imports, docstring="The model with fused kernels; for inference (the kernels have no backward)."
     )
+    functions = [textwrap.dedent(AS_TRACED).rstrip(), *shape_functions(graph, kernels, names)]
     head, separator, klass = text.partition("\n\n\nclass ModelNew")
-    return f"{head}\n\n\n{textwrap.dedent(AS_TRACED).rstrip()}{separator}{klass}"
+    between = "\n\n\n".join(functions)
+    return f"{head}\n\n\n{between}{separator}{klass}"
+
+
+def shape_functions(graph: Graph, kernels: dict[str, Kernel], variables: dict[str, str]) -> list[str]:
+    """For each operator, the outputs that torch.compile may expect of it."""
+    found: dict[str, str] = {}
+    for kernel in kernels.values():
+        first = variables[kernel.arguments[0]]
+        made = [_made(first, graph.type_of(name)) for name in kernel.returned]
+        answer = made[0] if len(made) == 1 else f"({', '.join(made)})" if made else "None"
+        arguments = ", ".join(variables[name] for name in kernel.arguments)
+        found[kernel.name] = (
+            f'@cuda_extension.shape_function("{kernel.name}")\ndef _({arguments}):\n    return {answer}'
+        )
+    return list(found.values())
+
+
+def _made(first: str, kind: TensorType) -> str:
+    """A result as the kernel allocates it."""
+    return f"{first}.new_empty({stored_shape(kind)}, dtype=torch.{kind.dtype})"
 
 
 def _distinct(graph: Graph, variables: dict[str, str], arguments: tuple[str, ...]) -> dict[str, str]:

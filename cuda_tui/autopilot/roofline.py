@@ -13,13 +13,15 @@ def reached(design: Design, candidate: Candidate, report: Report) -> list[str]:
     """
     names = design.kernel_names(candidate)
     shown = kernel_times(report, list(names.values()))
+    measured = report.profile.ceilings if report.profile is not None else ()
+    rate = next((item.value * 1e3 for item in measured if item.name == "copy"), design.machine.bytes_per_us)
     lines = []
     for name in dict.fromkeys(names.values()):
         sharing = [index for index, other in names.items() if other == name]
         if name in shown:
             needed = sum(design.estimates[index].own_bytes for index in sharing)
             predicted = sum(design.estimates[index].own_us for index in sharing)
-            lines.append(_line(name, needed, predicted, shown[name], design.machine.bytes_per_us))
+            lines.append(_line(name, needed, predicted, shown[name], rate))
     return lines
 
 

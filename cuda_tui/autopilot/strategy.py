@@ -12,11 +12,10 @@ from typing import Any, TypeAlias
 
 from cuda_tui.autopilot import cpp_tuning, cuda_launches, story
 from cuda_tui.autopilot.design import Candidate, Design, TaskFacts
-from cuda_tui.autopilot.estimate import machine_for
 from cuda_tui.autopilot.ir import Unfusible
 from cuda_tui.autopilot.roofline import reached
 from cuda_tui.evaluation.report import Code, Report, Verdict
-from cuda_tui.messages import ProfileDetails, ReadDetails, ReportDetails, ToolReply, TraceDetails
+from cuda_tui.messages import ReadDetails, ReportDetails, ToolReply, TraceDetails
 from cuda_tui.words import counted
 
 START = "HEAD^{/^Start: }"  # the workspace's first commit, as git names it by its message
@@ -79,15 +78,14 @@ class Strategy:
         if trace is None:
             yield from self._end(f"I could not trace the model, so there is nothing I can fuse. {problem}")
             return
-        source, problem, copy_gbs = yield from self._read(facts)
+        source, problem = yield from self._read(facts)
         if source is None:
             yield from self._end(problem)
             return
         try:
-            key = repr((trace, facts, source, copy_gbs))
+            key = repr((trace, facts, source))
             if key not in self.designs:
-                machine = machine_for(facts.device, copy_gbs=copy_gbs)
-                self.designs[key] = Design.of(trace, facts, source, machine=machine)
+                self.designs[key] = Design.of(trace, facts, source)
             design = self.designs[key]
         except (Unfusible, SyntaxError) as reason:
             yield from self._end(f"I cannot rewrite this model: {reason}.")
@@ -111,20 +109,12 @@ class Strategy:
         return facts, trace, traced.result.content.strip()
 
     def _read(self, facts: TaskFacts) -> Part:
-        """The source and, on a GPU, the copy bandwidth that was measured there."""
-        on_gpu = facts.device.startswith("cuda")
-        text = "Then the source, and what the GPU does now: launches, idle times, and the bandwidth it reaches."
-        calls = [Call("read", {"path": facts.file}), *([Call("profile", {"subject": "reference"})] if on_gpu else [])]
-        results = yield Step(text if on_gpu else "", tuple(calls))
-        copy_gbs = None
-        for reply in results[1:]:
-            if isinstance(reply.result.details, ProfileDetails):
-                ceilings = reply.result.details.profile.ceilings
-                copy_gbs = next((item.value for item in ceilings if item.name == "copy"), None)
+        """The source, or None and the reason."""
+        results = yield Step("", (Call("read", {"path": facts.file}),))
         details = results[0].result.details
         if isinstance(details, ReadDetails):
-            return details.text, "", copy_gbs
-        return None, f"I could not read {facts.file}: {results[0].result.content.strip()}", copy_gbs
+            return details.text, ""
+        return None, f"I could not read {facts.file}: {results[0].result.content.strip()}"
 
     # ---- working
 
@@ -134,10 +124,14 @@ class Strategy:
         text = self._hypothesis(design)
         self.note(f"## Plan\n{text}")
         report = yield from self.evaluate(design, candidate, text=text, label="all groups fused")
+        plain = design.without_clusters(candidate)
+        if report is not None and report.verdict is Verdict.REJECTED and plain != candidate:
+            candidate, text = plain, f"The same with one block for each row.\n{story.verdict_line(report)}"
+            report = yield from self.evaluate(design, candidate, text=text, label="without clusters")
         while report is not None and report.verdict is Verdict.REJECTED and candidate.groups:
             bad, why = yield from self._culprits(design, candidate, report)
             self.dropped.update(dict.fromkeys(bad, why))
-            candidate = Candidate(groups=tuple(index for index in candidate.groups if index not in bad))
+            candidate = candidate.only(tuple(index for index in candidate.groups if index not in bad))
             if not candidate.groups or not bad:
                 break
             names = ", ".join(design.names[index] for index in bad)
@@ -207,7 +201,7 @@ class Strategy:
             half = suspects[: len(suspects) // 2]
             names = ", ".join(design.names[index] for index in half)
             report_of_half = yield from self.evaluate(
-                design, Candidate(groups=tuple(half)), tool="verify", label=f"only {names}",
+                design, candidate.only(tuple(half)), tool="verify", label=f"only {names}",
                 text=f"Look for the group that causes it: {names} alone.\n{story.verdict_line(report)}",
             )  # fmt: skip
             if report_of_half is None:
@@ -230,7 +224,8 @@ class Strategy:
         if best is None or not story.is_faster(best.report):
             yield from self._give_up(design)
             return
-        if len(self.trials) > 1:
+        picked = best is not self.trials[-1] or not best.favoured  # the favoured one was chosen before its measurement
+        if len(self.trials) > 1 and picked:
             best = yield from self._measure_winner(design, best)
             if not story.is_faster(best.report):
                 yield from self._give_up(design)

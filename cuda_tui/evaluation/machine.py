@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from cuda_tui import process
 from cuda_tui.evaluation.build.target import runs_on
@@ -89,6 +90,14 @@ class Place:
         """Why no code built for a target ("sm_80,sm_90") runs on this GPU; empty where some does or none is known."""
         capability = Nvml.open().read(self.gpu.index).capability if target and self.gpu is not None else None
         return runs_on(target, capability) if capability else ""
+
+    def facts(self, *, nvml: Nvml | None = None) -> dict[str, Any]:
+        """What NVML says of the GPU that code may be written for: `name` (of a whole GPU), `capability` as [9, 0]."""
+        if self.gpu is None:
+            return {}
+        reading = (nvml or Nvml.open()).read(self.gpu.index)
+        found = {"name": None if self.gpu.mig else reading.name, "capability": list(reading.capability or ())}
+        return {key: value for key, value in found.items() if value}
 
     def free_bytes(self) -> int | None:
         """Memory that is free on the GPU now; None where NVML does not say."""

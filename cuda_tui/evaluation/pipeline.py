@@ -92,9 +92,9 @@ class Evaluator:
             self._reference.start(self._cancel)
 
     def trace(self) -> dict[str, Any]:
-        """The reference's operators. Raises ReferenceFault."""
+        """The reference's operators; with `gpu`, what is known of the task's GPU. Raises ReferenceFault."""
         with self._call():
-            return self._trace()
+            return self._trace() | {"gpu": self._place.facts()}
 
     def build(self) -> BuildReport:
         """Compile the kernels. Errors in the sources are in the report."""

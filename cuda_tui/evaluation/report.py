@@ -374,13 +374,15 @@ class Counters(Record):
     stalls: tuple[Stall, ...] = ()  # the largest first
     launch: str = ""  # "(4096, 1, 1) x (256, 1, 1)"
 
-    @property
-    def moved_bytes(self) -> int | None:
-        """Read from device memory, and written: also what was still in L2 at the end, and leaves it later."""
-        written = [count for count in (self.dram_write_bytes, self.stored_bytes) if count is not None]
-        if self.dram_read_bytes is None or not written:
+    def moved_bytes(self, l2_bytes: int) -> int | None:
+        """Read from device memory, and written there: also what lay in L2 at the end, and leaves it later.
+
+        What was stored and not yet written counts up to the size of L2: above that it was stored over and over.
+        """
+        if self.dram_read_bytes is None or (self.dram_write_bytes is None and self.stored_bytes is None):
             return None
-        return self.dram_read_bytes + max(written)
+        written, stored = self.dram_write_bytes or 0, self.stored_bytes or 0
+        return self.dram_read_bytes + max(written, min(stored, written + l2_bytes))
 
 
 class KernelRow(Record):

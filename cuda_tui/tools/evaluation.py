@@ -219,8 +219,9 @@ class SanitizeTool(_EvaluationTool):
         Effect.READ,
         """Run one call of the candidate under compute-sanitizer and report the first distinct errors with kernel,
         line and thread. memcheck: accesses out of bounds or misaligned. racecheck: races in shared memory. initcheck:
-        reads of memory that nobody wrote. synccheck: barriers that not all threads reach. 10 to 100 times slower than
-        a call: use it after a fault, after results that change from run to run, and before finishing.""",
+        reads of memory that nobody wrote. synccheck: barriers inside a parted warp, wrong warp masks; it does not see
+        whole warps that skip a barrier. 10 to 100 times slower than a call: use it after a fault, after results that
+        change from run to run, and before finishing.""",
         schema({"check": text("which check", enum=list(CHECKS))}),
     )
 
@@ -238,10 +239,14 @@ class SassTool(_EvaluationTool):
         Effect.READ,
         """Build, then show what the compiler made of a kernel: instructions by class and width (are global loads 16
         bytes wide, is the tensor core used, does an array lie in local memory), the source lines with most
-        instructions, and the code of one line. Costs no GPU time.""",
+        instructions, and the beginning of one line's code. Costs no GPU time.""",
         schema(
             {"kernel": text("part of the kernel's name; empty for all")},
-            {"line": integer("line of the source whose code to show; without it the one with most instructions")},
+            {
+                "line": integer(
+                    "line of the source whose code to show; without it one with matrix or memory instructions"
+                )
+            },
         ),
     )
 

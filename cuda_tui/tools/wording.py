@@ -179,8 +179,19 @@ def _counters(found: Counters) -> str:
     parts = [f"{name} {share:.0%}" for name, share in shares.items() if share is not None]
     sectors = {"load": found.sectors_per_load, "store": found.sectors_per_store}
     parts += [f"{value:.1f} sectors a {way}" for way, value in sectors.items() if value]
+    parts += _traffic(found)
     stalls = ", ".join(f"{stall.reason} {stall.share:.0%}" for stall in found.stalls)
     return f"{'':27}ncu: {', '.join(parts)}" + (f"; stalls: {stalls}" if stalls else "")
+
+
+def _traffic(found: Counters) -> list[str]:
+    """What went through device memory; stores that had not left L2 at the kernel's end are said apart."""
+    moved = {"read": found.dram_read_bytes, "written": found.dram_write_bytes}
+    parts = [f"{count / 1e6:.1f} MB {way}" for way, count in moved.items() if count is not None]
+    written, stored = found.dram_write_bytes, found.stored_bytes
+    if written is not None and stored is not None and stored > 1.1 * written:
+        parts.append(f"{stored / 1e6:.1f} MB stored, of which the rest was still in L2 or stored over")
+    return parts
 
 
 def _ceilings(profile: Profile) -> str:
@@ -204,15 +215,30 @@ def checked_text(found: Checked) -> str:
         return f"{found.check} could not be done: {found.problem}"
     if not found.findings:
         return f"{found.check}: nothing found on one call (other inputs may still fail)"
-    rows = [f"{found.check}: {counted(found.errors, 'error')}, {len(found.findings)} distinct"]
-    rows += [_finding(item) for item in found.findings[:FIRST_ERRORS]]
+    rows = [f"{found.check}: {_how_many(found)}"]
+    rows += [_finding(item, several=len(found.findings) > 1) for item in found.findings[:FIRST_ERRORS]]
     more = len(found.findings) - FIRST_ERRORS
     return _lines(*rows, f"[{more} more distinct]" if more > 0 else "")
 
 
-def _finding(item: Finding) -> str:
+def _how_many(found: Checked) -> str:
+    """The tool counts every thread that met an error, and describes only the first of them."""
+    described = sum(item.times for item in found.findings)
+    distinct = len(found.findings)
+    total = counted(found.errors, "error")
+    if found.errors <= 1:
+        return total
+    if described >= found.errors:
+        return f"{total}, all of one kind at one place" if distinct == 1 else f"{total}, {distinct} distinct"
+    if described == 1:
+        return f"{total}, one of them described"
+    same = "all of one kind at one place" if distinct == 1 else f"{distinct} distinct"
+    return f"{total}; the {described} that it describes are {same}"
+
+
+def _finding(item: Finding, *, several: bool) -> str:
     where = f"{item.kernel} at {item.place}" if item.kernel and item.place else item.kernel or item.place or "?"
-    times = f", {item.times} times" if item.times > 1 else ""
+    times = f", {item.times} times" if several and item.times > 1 else ""
     extra = "; ".join(filter(None, (item.thread, item.detail)))
     return f"{where}: {item.kind}{times}" + (f" ({extra})" if extra else "")
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from cuda_tui.autopilot.cuda_shape import CudaTuning, Form, Shape, choose, index_type
-from cuda_tui.autopilot.cuda_variants import variants
+from cuda_tui.autopilot.cuda_variants import rules, variants
+from cuda_tui.autopilot.design import TaskFacts
 from cuda_tui.autopilot.estimate import estimate, machine_for
 from cuda_tui.autopilot.online import joined_walks
 from cuda_tui.autopilot.plan import Plan
@@ -44,7 +45,7 @@ def test_a_choice_between_tensors_at_a_multiple_of_the_vector_keeps_it() -> None
     assert shape_of(lambda x, y: torch.cat([x, y], -1) * 2, (64, 32), (64, 32)).width == 4
 
 
-@pytest.mark.parametrize(("length", "threads"), [(64, 8), (1024, 32), (4096, 256), (16_384, 512), (32_768, 1024)])
+@pytest.mark.parametrize(("length", "threads"), [(64, 8), (1024, 64), (4096, 256), (16_384, 512), (32_768, 1024)])
 def test_rows_stay_in_registers_of_as_many_threads_as_they_need(length: int, threads: int) -> None:
     shape = shape_of(softmax, ((1 << 24) // length, length))
     assert (shape.form, shape.x) == (Form.HELD, threads)
@@ -87,18 +88,70 @@ def test_indices_have_64_bits_only_where_sizes_need_them() -> None:
     assert index_type(plan_of(lambda x: x * 2, (1 << 31,))) == "int64_t"
 
 
-@pytest.mark.parametrize("shape", [(1 << 24,), (8192, 1024), (512, 1 << 18), (2, 1 << 20)])
-def test_variants_are_launches_of_their_own(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("count", "items"), [(1, 2), (2, 1)])
+def test_a_thread_has_two_loads_in_flight(count: int, items: int) -> None:
+    size = (1 << 23,)
+    shape = shape_of(lambda *tensors: sum(tensors) * 2, *[size] * count)
+    assert (shape.form, shape.items) == (Form.FLAT, items)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "form"),
+    [(2048, 1 << 16, Form.CLUSTER), (512, 1 << 18, Form.CLUSTER), (4096, 1 << 15, Form.HELD), (2, 1 << 18, Form.SPLIT)],
+)
+def test_a_cluster_holds_rows_too_long_for_a_block_where_they_fill_the_gpu(rows: int, length: int, form: Form) -> None:
+    plan = plan_of(softmax, (rows, length))
+    shape = choose(plan, rules(plan, clusters=True))
+    assert shape.form is form
+    assert form is not Form.CLUSTER or shape.chunks * shape.x * shape.items * shape.width >= length
+
+
+def test_a_cluster_takes_rows_that_one_block_would_spill() -> None:
+    plan = plan_of(lambda x: F.layer_norm(x, (65_536,)), (2048, 65_536), dtype=torch.bfloat16)
+    assert choose(plan, rules(plan, clusters=False)).form is Form.HELD
+    assert choose(plan, rules(plan, clusters=True)).form is Form.CLUSTER
+
+
+def test_rows_that_are_walked_once_need_no_cluster() -> None:
+    plan = plan_of(lambda x: torch.logsumexp(x, -1), (4096, 1 << 17))
+    assert choose(plan, rules(plan, clusters=True)).form is Form.WALKED
+
+
+@pytest.mark.parametrize("shape", [(1 << 24,), (8192, 1024), (4096, 1 << 15), (512, 1 << 18), (2, 1 << 20)])
+@pytest.mark.parametrize("clusters", [False, True])
+def test_variants_are_launches_of_their_own(shape: tuple[int, ...], clusters: bool) -> None:
     plan = plan_of(softmax, shape)
-    shapes = [choose(plan, CudaTuning()), *(choose(plan, item.tuning) for item in variants(plan))]
+    offered = variants(plan, clusters=clusters)
+    shapes = [choose(plan, rules(plan, clusters=clusters)), *(choose(plan, item.tuning) for item in offered)]
+    assert clusters or all(found.form is not Form.CLUSTER for found in shapes)
     assert len(shapes) > 1
     assert len(set(shapes)) == len(shapes)
 
 
-def test_the_estimate_uses_the_bandwidth_measured_on_the_device() -> None:
+def test_the_estimate_uses_the_bandwidth_that_the_gpu_s_name_lets_expect() -> None:
     graph, fusion = fused(lambda x: (x * 2 + 1).tanh(), torch.empty(1 << 24), device="cuda")
     slow, fast = (
-        estimate(fusion.groups[0], graph, machine_for("cuda", copy_gbs=rate)).own_us for rate in (1000.0, 4000.0)
+        estimate(fusion.groups[0], graph, machine_for("cuda", name=name)).own_us
+        for name in ("NVIDIA L4", "NVIDIA H200")
     )
     assert slow > 2 * fast
-    assert machine_for("cuda", name="NVIDIA H200").bytes_per_us > machine_for("cuda").bytes_per_us
+
+
+@pytest.mark.parametrize(
+    ("task", "gpu", "clusters"),
+    [
+        ("", {"capability": [9, 0]}, True),
+        ("", {"capability": [8, 9]}, False),
+        ("", {}, False),
+        ('architectures = ["sm_90a"]', {}, True),
+        ('architectures = ["sm_80", "sm_90"]', {"capability": [9, 0]}, False),
+        ('architectures = ["8.6+PTX"]', {"capability": [9, 0]}, False),
+        ('architectures = ["sm_100", "120f"]', {}, True),
+    ],
+)
+def test_clusters_are_for_code_that_runs_on_nothing_older_than_9_0(
+    task: str, gpu: dict[str, Any], clusters: bool
+) -> None:
+    machine = TaskFacts.read(f'device = "cuda"\n{task}\n').machine({"name": "NVIDIA H200", **gpu})
+    assert machine.clusters is clusters
+    assert machine.name == "NVIDIA H200"

@@ -75,3 +75,15 @@ def test_half_precision_is_computed_in_float() -> None:
     assert "__nv_bfloat16" in text
     assert "float part" in text
     assert "static_cast<__nv_bfloat16>(" in text
+
+
+@pytest.mark.slow
+def test_results_in_the_memory_of_an_argument_are_not_returned() -> None:
+    graph, fusion = fused(lambda x: ((y := x.exp()), y.sum(-1)), torch.randn(8, 64), device="cuda")
+    plan = fusion.groups[0].plan
+    source, first = next(iter(plan.inputs)), plan.results[0].name
+    kernel = emit_cuda(plan, name="op", variables=variables(graph), about=[], reuses={first: source})
+    binding = kernel.files["kernels/op_binding.cpp"]
+    assert f'm.def("op(Tensor(a!) {variables(graph)[source]}) -> Tensor");' in binding
+    assert "Tensor run(" in binding
+    assert kernel.returned == (plan.results[1].name,)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cuda_tui.autopilot.draft import write_draft
+from cuda_tui.autopilot.fuse import fuse
 from cuda_tui.autopilot.graph import load
 from cuda_tui.autopilot.rewrite import normalise
 from cuda_tui.autopilot.source import Source
@@ -107,3 +108,41 @@ def test_training_mode_is_refused_where_it_would_differ(written: Written) -> Non
     _, new, batch = written
     with pytest.raises(ValueError, match="generated for eval mode"):
         new.train()(batch, gain=0.5)
+
+
+KERNELS = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.eye(32))
+
+    def forward(self, x):
+        hidden = torch.tanh((x @ self.weight) * 2 + 1)
+        return hidden, torch.exp(x.transpose(0, 1) * 3) + 1
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_operator_says_what_torch_compile_may_expect(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: dict[str, Any] = {}
+    extension = types.ModuleType("cuda_extension")
+    extension.shape_function = lambda name: lambda function: shapes.setdefault(name, function)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda_extension", extension)
+    scope: dict[str, Any] = {}
+    exec(KERNELS, scope)  # the test's own text
+    graph = normalise(load(trace(scope["Model"]().eval(), (torch.randn(8, 32),), {})))
+    draft = write_draft(graph, fuse(graph, device=device).groups, Source(KERNELS, "Model"), device=device)
+    exec(compile(draft.files["model_new.py"], "model_new.py", "exec"), {})
+    made = {kernel.name: kernel for kernel in draft.kernels.values()}
+    assert set(shapes) == set(made)
+    assert sorted(len(kernel.returned) for kernel in made.values()) == [0, 1]  # tanh overwrites the product
+    for name, kernel in made.items():
+        given = [torch.empty(graph.type_of(key).shape, device="meta") for key in kernel.arguments]
+        found = shapes[name](*given)
+        assert (found is None) == (not kernel.returned)
+        if kernel.returned:
+            assert found.permute(kernel.permutes[kernel.returned[0]]).shape == (32, 8)
+            assert found.is_contiguous()

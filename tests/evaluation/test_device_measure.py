@@ -13,7 +13,7 @@ from cuda_tui.evaluation import device_measure
 from cuda_tui.evaluation.answers import Prepared
 from cuda_tui.evaluation.baselines import Baselines
 from cuda_tui.evaluation.candidate import Candidate, Rejected, read_prepared
-from cuda_tui.evaluation.device_checks import check_audits, check_clock, check_company
+from cuda_tui.evaluation.device_checks import check_audits, check_clock, check_company, check_replay
 from cuda_tui.evaluation.device_measure import Process, measure
 from cuda_tui.evaluation.machine import GpuWatch, Place
 from cuda_tui.evaluation.progress import Progress, SliceDone
@@ -177,6 +177,25 @@ def test_timed_outputs_are_checked_on_inputs_of_seeds_sent_after_the_capture() -
     assert len({made["seed"] for made in reference.rewritten}) == device_measure.PROCESSES
     assert all(made["replay"] == 6 and made["sets"] == 12 for made in reference.rewritten)
     assert reference.spent == 1
+
+
+def test_calls_that_are_checked_are_different_ones_however_few_there_are() -> None:
+    numbers: list[int] = []
+
+    class Noting(Simulated):
+        def export_replayed(self, number: int) -> tuple[Path, dict[str, Any]]:
+            numbers.append(number)
+            return super().export_replayed(number)
+
+    few = prepared()
+    few["graph"] |= {"calls": 2, "sets": 2}
+    for _ in range(20):
+        running = Noting(10.0, few)
+        field = type("Field", (), {})()
+        field.running, field.reference, field.changing = [running], SimulatedReference(), [True]
+        field.draw = field.reference.draw(cancel=None)
+        check_replay(field, process(few), seed=1)
+    assert all(sorted(numbers[start : start + 2]) == [0, 1] for start in range(0, len(numbers), 2))
 
 
 def test_wrong_output_of_a_timed_call_rejects() -> None:

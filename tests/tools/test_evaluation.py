@@ -220,7 +220,7 @@ async def test_sanitizer_names_kernel_line_and_thread(fake: FakeEvaluator) -> No
     thread = EvaluatorThread(lambda: fake)
     result = await run(SanitizeTool(thread), check="racecheck")
     assert result.content.splitlines() == [
-        "racecheck: 4 errors, 1 distinct",
+        "racecheck: 4 errors, one of them described",
         "sum at kernels/sum.cu:27: race: write against read (thread (1,0,0))",
     ]
     thread.close()

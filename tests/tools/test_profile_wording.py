@@ -3,7 +3,7 @@
 import msgspec
 
 from cuda_tui.evaluation.profile.rows import from_resources
-from cuda_tui.evaluation.profile.sanitizer import Checked
+from cuda_tui.evaluation.profile.sanitizer import Checked, Finding
 from cuda_tui.evaluation.report import (
     Ceiling,
     Counters,
@@ -92,6 +92,56 @@ def test_kernel_at_its_roof_is_said_to_be_done() -> None:
     assert "at its roof: only moving fewer bytes helps" in first(with_row(roofline_share=0.9))
 
 
+SGEMM = "cutlass_80_simt_sgemm_256x128_8x4_nn_align1"
+GEMM = KernelRow(
+    name=f"void cutlass::Kernel2<{SGEMM}>({SGEMM}::Params)",
+    calls=1,
+    total_us=344.0,
+    share=0.95,
+    bound="compute",
+    roofline_share=0.84,
+    operator="aten::mm",
+)
+LIBRARY = "95% of the time is cutlass_80_simt_sgemm_256x128_8x4_nn (not the candidate's own), which reaches 84% of its "
+LIBRARY += "compute peak; at its roof; "
+
+
+def after_gemm(*others: KernelRow, wall_us: float = 366.0) -> str:
+    line = msgspec.structs.replace(TIMELINE, wall_us=wall_us, busy_us=360.0)
+    total = 344.0 + sum(row.total_us for row in others)
+    profile = msgspec.structs.replace(PROFILE, rows=(GEMM, *others), total_us=total, timeline=line, floor_us=None)
+    text = first(profile)
+    assert text.startswith(LIBRARY)
+    return text.removeprefix(LIBRARY)
+
+
+def test_library_product_at_its_roof_is_said_so_and_the_next_gain_is_named() -> None:
+    slow = msgspec.structs.replace(ROW, total_us=16.0, share=0.05, roofline_share=0.5)
+    assert after_gemm(slow) == (
+        "next: silu<4>, 16.0 us at 50% of copy bandwidth: at most 8.0 us (2% of the call) to gain"
+    )
+    unknown = msgspec.structs.replace(slow, roofline_share=None)
+    assert "whose roof is not known: at most 16.0 us" in after_gemm(unknown)
+    good = msgspec.structs.replace(slow, roofline_share=0.97)
+    assert after_gemm(good) == "next: silu<4>, 16.0 us (4%), at the roof too: only fusing helps"
+    assert "the other 2 kernels, 32.0 us (9%), at the roof too" in after_gemm(good, good)
+    assert after_gemm() == "nothing else takes time"
+
+
+def test_idle_time_beside_a_product_at_its_roof_is_the_next_gain_where_it_is_the_largest() -> None:
+    good = msgspec.structs.replace(ROW, total_us=16.0, share=0.05, roofline_share=0.97)
+    assert after_gemm(good, wall_us=420.0) == (
+        "next: 60.0 us of the call in which the GPU idles: fewer launches, or a graph"
+    )
+
+
+def test_bytes_that_had_not_left_the_cache_are_told_apart() -> None:
+    seen = Counters(time_us=16.0, dram_read_bytes=33_600_000, dram_write_bytes=13_000_000, stored_bytes=33_554_432)
+    text = profile_text(with_row(counters=seen))
+    assert "33.6 MB read, 13.0 MB written, 33.6 MB stored, of which the rest was still in L2 or stored over" in text
+    assert "stored" not in profile_text(with_row(counters=msgspec.structs.replace(seen, dram_write_bytes=33_500_000)))
+
+
 def test_small_grid_and_waiting_warps_and_scattered_loads_are_named() -> None:
     full = Occupancy(theoretical=1.0, limiter="", blocks_per_sm=8)
     assert "its grid fills 50% of the device" in first(with_row(occupancy=msgspec.structs.replace(full, waves=0.5)))
@@ -120,6 +170,25 @@ def test_clean_check_and_check_that_did_not_run_are_told_apart() -> None:
     assert clean == "memcheck: nothing found on one call (other inputs may still fail)"
     absent = Checked(check="memcheck", ran=False, problem="compute-sanitizer is not installed here")
     assert checked_text(absent) == "memcheck could not be done: compute-sanitizer is not installed here"
+
+
+WRITE = Finding(kind="Invalid __global__ write of size 4 bytes", kernel="silu", file="kernels/silu.cu", line=9)
+
+
+def times(count: int, errors: int, *others: Finding) -> list[str]:
+    found = (msgspec.structs.replace(WRITE, times=count), *others)
+    return checked_text(Checked(check="memcheck", ran=True, findings=found, errors=errors)).splitlines()
+
+
+def test_error_that_many_threads_met_is_told_once() -> None:
+    told = "silu at kernels/silu.cu:9: Invalid __global__ write of size 4 bytes"
+    assert times(1, 1) == ["memcheck: 1 error", told]
+    assert times(36, 36) == ["memcheck: 36 errors, all of one kind at one place", told]
+    head = "memcheck: 207,170 errors; the 100 that it describes are all of one kind at one place"
+    assert times(100, 207_170) == [head, told]
+    two = times(60, 207_170, msgspec.structs.replace(WRITE, line=12, times=40))
+    assert two[0] == "memcheck: 207,170 errors; the 100 that it describes are 2 distinct"
+    assert two[1:] == [f"{told}, 60 times", f"{told.replace(':9:', ':12:')}, 40 times"]
 
 
 def test_kernel_that_only_the_compiler_knows_has_no_time_and_no_share() -> None:

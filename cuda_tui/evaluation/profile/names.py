@@ -84,16 +84,33 @@ class OwnKernels:
         return bool(self._plain)
 
 
+# Kernels of libraries whose own name says nothing: what they were made for stands in their template arguments.
+_GENERIC = ("cutlass::", "at::native::")
+_TELLING = re.compile(
+    r"\b(?:(?:cutlass|sm)\d*_\w{8,}?(?=_align\d+|\W)|(?![AB]Unary)\w+(?:Functor\w*|Ops)\b"
+    r"|\w+(?<!elementwise)(?<!reduce)_kernel(?:_cuda|_impl)?(?=\())"
+)
+
+
 def shown(name: str, width: int = 60) -> str:
-    """A kernel's name as a reader wants it: no parameters, and template arguments where they fit."""
+    """A kernel's name as a reader wants it: no parameters, and template arguments where they fit.
+
+    Of a library's generic kernel the part of its arguments that tells what it does: "cutlass_80_simt_sgemm_256x128".
+    """
     if name.startswith("_Z"):
         return _from_mangled(name)
     text = name.removeprefix("void ")
-    depth, end = 0, len(text)
+    whole = text[: _end_of_name(text)].strip()
+    if whole.startswith(_GENERIC) and (telling := _TELLING.search(whole.partition("<")[2])):
+        return telling.group() if whole.startswith("cutlass::") else f"{plain(name)}<{telling.group()}>"
+    return whole if len(whole) <= width else plain(name).replace("@::", "")
+
+
+def _end_of_name(text: str) -> int:
+    """Where its parameters begin."""
+    depth = 0
     for place, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")
         if letter == "(" and depth == 0 and not text.startswith("(anonymous namespace)", place):
-            end = place
-            break
-    whole = text[:end].strip()
-    return whole if len(whole) <= width else plain(name)
+            return place
+    return len(text)

@@ -9,7 +9,9 @@ from cuda_tui.evaluation.profile.ceilings import matrix_rate, rate
 from cuda_tui.evaluation.report import Ceiling, KernelRow, Profile
 
 
-def with_roof(profile: Profile, ceilings: tuple[Ceiling, ...], *, trace: dict[str, Any], tf32: bool) -> Profile:
+def with_roof(
+    profile: Profile, ceilings: tuple[Ceiling, ...], *, trace: dict[str, Any], tf32: bool, l2_bytes: int
+) -> Profile:
     """The call's floor from the trace, and each kernel's share of the roof where its bytes or FLOP are known.
 
     Bytes are ncu's (read from device memory with caches flushed before, and written) for the launches it measured,
@@ -17,7 +19,7 @@ def with_roof(profile: Profile, ceilings: tuple[Ceiling, ...], *, trace: dict[st
     an operator.
     """
     copy = rate(ceilings, "copy")
-    profile = with_ceilings(profile, ceilings)
+    profile = with_ceilings(profile, ceilings, l2_bytes=l2_bytes)
     if copy is None:
         return profile
     alone = _kernels_alone(profile)
@@ -39,10 +41,10 @@ def with_roof(profile: Profile, ceilings: tuple[Ceiling, ...], *, trace: dict[st
     )
 
 
-def with_ceilings(profile: Profile, ceilings: tuple[Ceiling, ...]) -> Profile:
+def with_ceilings(profile: Profile, ceilings: tuple[Ceiling, ...], *, l2_bytes: int) -> Profile:
     """The ceilings, and the roof of each kernel whose bytes ncu counted."""
     copy = rate(ceilings, "copy")
-    rows = tuple(_from_counters(row, copy) if copy else row for row in profile.rows)
+    rows = tuple(_from_counters(row, copy, l2_bytes) if copy else row for row in profile.rows)
     return msgspec.structs.replace(
         profile, rows=rows, ceilings=ceilings, peak_bandwidth_gbs=copy, peak_gflops=rate(ceilings, "fp32")
     )
@@ -54,15 +56,16 @@ def _flop_us(flop: dict[str, int], ceilings: tuple[Ceiling, ...], *, tf32: bool)
     return sum(count / peak / 1e3 for dtype, count in flop.items() if (peak := peaks[dtype]))
 
 
-def _from_counters(row: KernelRow, copy_gbs: float) -> KernelRow:
+def _from_counters(row: KernelRow, copy_gbs: float, l2_bytes: int) -> KernelRow:
     counters = row.counters
-    if counters is None or not counters.moved_bytes or counters.time_us <= 0:
+    moved = counters.moved_bytes(l2_bytes) if counters is not None else None
+    if counters is None or not moved or counters.time_us <= 0:
         return row
-    memory = counters.moved_bytes / copy_gbs / 1e3 / counters.time_us
+    memory = moved / copy_gbs / 1e3 / counters.time_us
     compute = counters.compute_share or 0.0
     return msgspec.structs.replace(
         row,
-        bytes_moved=counters.moved_bytes,
+        bytes_moved=moved,
         bound="memory" if memory >= compute else "compute",
         roofline_share=max(memory, compute),
     )

@@ -1,7 +1,7 @@
 """compute-sanitizer: its tools on one side, and its first distinct findings."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -11,6 +11,7 @@ from cuda_tui.evaluation.profile.names import shown
 from cuda_tui.evaluation.profile.solo import Calls, Ran, Side, Solo
 from cuda_tui.records import Record
 
+PRINTED = 100  # errors that the tool describes; it goes on counting
 LIMIT_S = 240.0  # every access of every kernel is checked: 10 to 100 times slower
 SHOWN = 5
 CHECKS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -41,7 +42,7 @@ class Checked(Record):
     check: str
     ran: bool
     findings: tuple[Finding, ...] = ()
-    errors: int = 0  # as the tool counts them; distinct ones are fewer
+    errors: int = 0  # as the tool counts them; it describes the first 100, and of those the distinct ones are kept
     problem: str = ""
 
 
@@ -61,7 +62,7 @@ class Sanitizer:
 
         def command(log: Path) -> list[str]:
             # It waits only 10 s for a program's first CUDA call, and torch may take longer until there.
-            options = ["--tool", check, "--print-limit", "100", "--launch-timeout", str(int(limit_s))]
+            options = ["--tool", check, "--print-limit", str(PRINTED), "--launch-timeout", str(int(limit_s))]
             return [program, *options, "--show-backtrace", "no", "--log-file", str(log)]
 
         # torch's own allocator hands out parts of larger blocks, in which no access is out of bounds.
@@ -71,16 +72,16 @@ class Sanitizer:
             ran = self.solo.run(side, tool=command, how=how)
         except OSError as error:
             return Checked(check=check, ran=False, problem=f"compute-sanitizer does not start: {error}")
-        found = judged(ran, check, limit_s=limit_s)
+        found = judged(ran, check, limit_s=limit_s, sources=side.sources)
         if "not supported" in found.problem:
             self.refused = found.problem
         return found
 
 
-def judged(ran: Ran, check: str, *, limit_s: float) -> Checked:
-    """A run of the tool as a record."""
+def judged(ran: Ran, check: str, *, limit_s: float, sources: Sequence[str] = ()) -> Checked:
+    """A run of the tool as a record; `sources` are the paths that its places can mean."""
     text = ran.log or ran.output
-    found, errors = parse(text)
+    found, errors = parse(text, sources)
     if found:
         return Checked(check=check, ran=True, findings=found, errors=errors or len(found))
     if re.search(r"[Dd]evice not supported|not supported on this device|unsupported device", ran.text):
@@ -108,7 +109,7 @@ _SUMMARY = re.compile(r"SUMMARY: (\d+) (?:errors?|hazards?)")
 _API = re.compile(r"Program hit .+ on CUDA API call to (\w+)")
 
 
-def parse(text: str) -> tuple[tuple[Finding, ...], int]:
+def parse(text: str, sources: Sequence[str] = ()) -> tuple[tuple[Finding, ...], int]:
     """The distinct findings in the order of the report, and how many errors the tool counted."""
     blocks: list[list[str]] = []
     total = 0
@@ -122,18 +123,18 @@ def parse(text: str) -> tuple[tuple[Finding, ...], int]:
             blocks[-1].append(body.strip())
         elif body.strip():
             blocks.append([body.strip()])
-    found = [finding for block in blocks if (finding := _finding(block)) is not None]
+    found = [finding for block in blocks if (finding := _finding(block, sources)) is not None]
     return _distinct(found), total
 
 
-def _finding(block: list[str]) -> Finding | None:
+def _finding(block: list[str], sources: Sequence[str]) -> Finding | None:
     head = block[0]
     if match := _RACE.search(head):
-        others = [f"{_access(line)}" for line in block[1:] if line.startswith("and ")]
+        others = [_access(line, sources) for line in block[1:] if line.startswith("and ")]
         return Finding(
             kind=f"race: {match['first'].lower()} against {', '.join(others[:2]) or 'another access'}",
             kernel=shown(match["kernel"]),
-            file=short_path(match["file"]),
+            file=short_path(match["file"], sources),
             line=int(match["line"]) if match["line"] else None,
         )
     if match := _API.search(head):
@@ -144,29 +145,55 @@ def _finding(block: list[str]) -> Finding | None:
         return None
     thread = next((match[1] for line in block[1:] if (match := _BY.search(line))), "")
     kept = [line for line in block[1:] if not _AT.search(line) and not _BY.search(line)]
-    details = [re.sub(r"0x[0-9a-f]{6,}", "an address", line) for line in kept if not line.startswith("Saved host")]
     return Finding(
         kind=head[:200],
         kernel=shown(place["kernel"]),
-        file=short_path(place["file"]),
+        file=short_path(place["file"], sources),
         line=int(place["line"]) if place["line"] else None,
         thread=thread,
-        detail="; ".join(details[:2])[:200],
+        detail="; ".join(_plain(kept)[:2])[:200],
     )
 
 
-def _access(line: str) -> str:
+_NEAREST = re.compile(
+    r"and is (?P<count>[\d,]+) bytes? (?P<side>before|after) the nearest allocation at 0x[0-9a-f]+"
+    r" of size (?P<size>[\d,]+ bytes?)"
+)
+_ADDRESS = re.compile(r"\s*(?:\b(?:at|to)\s+)?(?:\baddress\s+)?0x[0-9a-f]+", re.IGNORECASE)
+
+
+def _plain(lines: Iterable[str]) -> list[str]:
+    """What the tool says beside kind, place and thread, without addresses: they are others in the next run."""
+    found = []
+    for line in lines:
+        if match := _NEAREST.search(line):
+            found.append(f"{match['count']} bytes {match['side']} the nearest allocation, which has {match['size']}")
+            continue
+        words = _ADDRESS.sub("", line).strip().removeprefix("Access is ")
+        if words and not words.startswith("Saved host"):
+            found.append(words)
+    return found
+
+
+def _access(line: str, sources: Sequence[str]) -> str:
     kind = line.removeprefix("and ").split(" ")[0].lower()
     match = re.search(r" in (.+?):(\d+)", line)
-    return f"{kind} at {short_path(match[1])}:{match[2]}" if match else kind
+    return f"{kind} at {short_path(match[1], sources)}:{match[2]}" if match else kind
 
 
-def short_path(path: str | None) -> str:
-    """Inside the workspace where it is one of its kernels; else the file's name."""
+def short_path(path: str | None, sources: Sequence[str] = ()) -> str:
+    """Inside the workspace where it is one of its kernels; else the file's name.
+
+    The tool may give no more than a name: that of exactly one of `sources` means that one.
+    """
     if not path:
         return ""
     place = path.rfind("kernels/")
-    return path[place:] if place >= 0 else Path(path).name
+    if place >= 0:
+        return path[place:]
+    name = Path(path).name
+    same = [source for source in sources if Path(source).name == name]
+    return same[0] if len(same) == 1 else name
 
 
 def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from cuda_tui.evaluation.profile.solo import Solo
 from cuda_tui.records import Record
 
 LIMIT_S = 60.0
-EXCERPT_LINES = 40
+EXCERPT_LINES = 24
 LINES_SHOWN = 8
 
 _FUNCTION = re.compile(r"^\.text\.(?P<name>\S+):")
@@ -33,7 +33,9 @@ _CLASSES = {
     "fp64": ("DFMA", "DADD", "DMUL"),
     "special function": ("MUFU",),
     "conversion": ("F2F", "F2FP", "I2F", "F2I", "I2FP"),
-    "barrier": ("BAR", "SYNCS", "WARPSYNC", "MEMBAR", "BSYNC"),
+    "barrier": ("BAR", "SYNCS"),  # BSSY and BSYNC only join again what a branch parted
+    "warp barrier": ("WARPSYNC",),
+    "fence": ("MEMBAR", "FENCE"),
     "shuffle": ("SHFL",),
     "atomic": ("ATOM", "ATOMG", "RED", "REDG"),
 }
@@ -50,7 +52,7 @@ class LineCount(Record):
 
 
 class Kernel(Record):
-    """One kernel's code, counted; `excerpt` is that of the line asked for, or of the line with most instructions."""
+    """One kernel's code, counted; `excerpt` is of the line asked for, else of the one that works on most data."""
 
     name: str
     architecture: str
@@ -71,11 +73,11 @@ class Disassembly(Record):
 
 @dataclass
 class _Code:
-    """A function while it is read: each instruction with the source line it comes from."""
+    """A function while it is read: each instruction with the source line it comes from, and its class."""
 
     name: str
     body: list[tuple[str, str]] = field(default_factory=list)  # (place, text)
-    opcodes: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
 
 
 def disassemble(solo: Solo, library: Path, *, kernel: str = "", line: int | None = None) -> Disassembly:
@@ -115,7 +117,7 @@ def select(text: str, *, kernel: str, line: int | None) -> Disassembly:
     if not chosen:
         return Disassembly(problem=f"no kernel's name contains {kernel!r}", others=names)
     kernels = tuple(_counted(architecture, code, line) for architecture, code in chosen)
-    mine = {item.name for item in kernels}
+    mine = {plain(code.name) for _, code in chosen}
     return Disassembly(kernels=kernels, others=tuple(name for name in names if name not in mine))
 
 
@@ -145,7 +147,7 @@ class _Reader:
             code = self.found[-1][1]
             words = f"{match['guard'] or ''}{match['opcode']}{match['rest'].rstrip()}"
             code.body.append((self._place, re.sub(r"\s+", " ", words)))
-            code.opcodes.append(match["opcode"])
+            code.classes.append(class_of(match["opcode"], match["rest"]))
 
     def _source(self, match: re.Match[str]) -> None:
         """Of a call that was inlined the line in the workspace counts: other people's headers explain nothing."""
@@ -162,7 +164,7 @@ def _functions(lines: Iterable[str]) -> list[tuple[str, _Code]]:
     reader = _Reader()
     for text in lines:
         reader.line(text)
-    return [item for item in reader.found if item[1].opcodes]
+    return [item for item in reader.found if item[1].body]
 
 
 def _short(place: str) -> str:
@@ -177,8 +179,8 @@ def _counted(architecture: str, code: _Code, line: int | None) -> Kernel:
         for place, count in places.most_common(LINES_SHOWN)
     )
     wanted = next((place for place in places if line is not None and place.endswith(f":{line}")), None)
-    if line is None and lines:
-        wanted = lines[0].place
+    if line is None and places:
+        wanted = _telling(code, places)
     excerpt = [text for place, text in code.body if place == wanted] if wanted else []
     if len(excerpt) > EXCERPT_LINES:
         left = len(excerpt) - EXCERPT_LINES
@@ -186,7 +188,7 @@ def _counted(architecture: str, code: _Code, line: int | None) -> Kernel:
     return Kernel(
         name=shown(code.name),
         architecture=architecture,
-        instructions=len(code.opcodes),
+        instructions=len(code.body),
         classes=_classes(code, None),
         lines=lines,
         excerpt_of=wanted or "",
@@ -195,16 +197,35 @@ def _counted(architecture: str, code: _Code, line: int | None) -> Kernel:
 
 
 def _classes(code: _Code, place: str | None) -> dict[str, int]:
-    chosen: Sequence[str] = code.opcodes
-    if place is not None:
-        chosen = [opcode for opcode, (at, _) in zip(code.opcodes, code.body, strict=True) if at == place]
-    counted = Counter(filter(None, map(class_of, chosen)))
-    return dict(counted.most_common())
+    chosen = [name for name, (at, _) in zip(code.classes, code.body, strict=True) if place in (None, at)]
+    return dict(Counter(filter(None, chosen)).most_common())
 
 
-def class_of(opcode: str) -> str:
-    """ "global load, 16 bytes" of `LDG.E.128.CONSTANT`; empty for index arithmetic, moves and branches."""
+_DATA = ("tensor core", "global", "bulk copy", "atomic")
+
+
+def _telling(code: _Code, places: Counter[str]) -> str:
+    """The line with most instructions on matrices, else on global memory, else of any kind; in a tie the longer one."""
+
+    def rank(place: str) -> tuple[int, int, int]:
+        counts = _classes(code, place)
+        matrix, *memory = (sum(n for name, n in counts.items() if name.startswith(kind)) for kind in _DATA)
+        return matrix, sum(memory), places[place]
+
+    return max(places, key=rank)
+
+
+_MOVES = re.compile(r"\s*\w+, -?RZ(?:\.\w+)?, -?RZ(?:\.\w+)?,")
+
+
+def class_of(opcode: str, operands: str = "") -> str:
+    """ "global load, 16 bytes" of `LDG.E.128.CONSTANT`; empty for index arithmetic, moves and branches.
+
+    ptxas moves constants with an HFMA2 of zeros where that pipe is free: that is no arithmetic.
+    """
     parts = opcode.split(".")
+    if parts[0] == "HFMA2" and _MOVES.match(operands):
+        return ""
     name = _CLASS_OF.get(parts[0], "")
     if parts[0] in ("LDG", "STG", "LDS", "STS", "LDL", "STL"):
         width = next((_WIDTHS[part] for part in parts[1:] if part in _WIDTHS), 4)

@@ -29,6 +29,7 @@ class Side:
     request: Mapping[str, Any]
     read: tuple[Path, ...] = ()
     project: Path | None = None  # the user's own folder, shown without the files that hold keys
+    sources: tuple[str, ...] = ()  # what its own kernels are built from, as paths inside its workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,9 @@ class Solo:
             "state": {"path": str(inbox / written["state_file"]), "rows": written["state"]},
             "inputs": {"path": str(inbox / written["file"]), "rows": written["rows"], "plan": written["plan"]},
         }
-        return Side(request=request, read=(candidate.files, inbox))
+        own = (path for path in (candidate.files / "kernels").rglob("*") if path.is_file())
+        sources = tuple(sorted(str(path.relative_to(candidate.files)) for path in own))
+        return Side(request=request, read=(candidate.files, inbox), sources=sources)
 
     def run(self, side: Side, *, tool: Tool | None = None, how: Calls = Calls()) -> Ran:
         """Run it, under the tool where one is given. Raises Cancelled, and OSError where the tool does not start."""

@@ -150,10 +150,13 @@ class ProfileTools:
             driver=_driver(device["uuid"]),
             measure=lambda: self._reference.ask("profile", cancel=self._cancel, rates=True)["rates"],
         )
+        cache = device["l2_bytes"]
         try:
-            return with_roof(profile, rates, trace=self._trace(), tf32=device["tf32"])
+            return with_roof(profile, rates, trace=self._trace(), tf32=device["tf32"], l2_bytes=cache)
         except ReferenceFault as untraceable:
-            return _noted(with_ceilings(profile, rates), f"no floor for the call: {untraceable.message}")
+            return _noted(
+                with_ceilings(profile, rates, l2_bytes=cache), f"no floor for the call: {untraceable.message}"
+            )
 
     def _trace(self) -> dict[str, Any]:
         trace: dict[str, Any] = self._reference.ask("trace", cancel=self._cancel)["trace"]

@@ -125,10 +125,10 @@ class Service:
             if _exact_type(tensor) is not torch.Tensor or _vars(tensor)
         ]
         exported = [] if problems else leaves.tensors
-        rows = tensors.write_tensors(exported, out)
+        rows = tensors.write_tensors(exported, out, settled=True)
         aliases = self._aliases(leaves, given)
         self.earlier = exported
-        input_rows = tensors.write_tensors(given, out + ".inputs")
+        input_rows = tensors.write_tensors(given, out + ".inputs", settled=True)
         gpu.synchronize(self.device)  # a fault of work on any stream belongs to this call
         return {
             "plan": leaves.plan,

@@ -22,13 +22,18 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def write_tensors(tensors: "Sequence[torch.Tensor]", path: str) -> "list[dict[str, Any]]":
+def write_tensors(
+    tensors: "Sequence[torch.Tensor]", path: str, *, settled: bool = False
+) -> "list[dict[str, Any]]":
     """Write the memory each tensor spans, 64-byte aligned. Returns shape, stride, dtype, offset and length of each, and
     `shift`: by how many elements the first one lies beyond a multiple of 64 bytes of its storage.
 
     The bytes are taken from memory as they are now, by the interpreter and not by an operator of torch: nothing that
-    a candidate replaced or intercepted gets the chance to finish its work on the way out.
+    a candidate replaced or intercepted gets the chance to finish its work on the way out. A GPU is waited for first,
+    unless `settled` says that whoever calls has waited for what it wants to wait for.
     """
+    if not settled and any(tensor.device.type == "cuda" for tensor in tensors):
+        torch.cuda.synchronize()
     rows: list[dict[str, Any]] = []
     offset = 0
     plain = [_plain(given) for given in tensors]
@@ -69,6 +74,8 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach().cpu()
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.detach().resolve_conj().resolve_neg()
+        if tensor.device.type == "cuda":
+            torch.cuda.current_stream(tensor.device).synchronize()
     return tensor
 
 

@@ -23,6 +23,7 @@ from . import isolate
 from .wire import Channel
 
 KINDS = ("oracle", "candidate")
+LATER = ("compiled", "randomness", "trace")  # what those two import when they need it
 WATCH_MS = 50
 
 
@@ -93,7 +94,8 @@ def _import_torch() -> "dict[str, Any]":
         for name in ("torch._inductor.graph", "torch._inductor.codegen.triton", "triton"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-    for name in KINDS:
+    # All of our own now: an isolated worker does not see the folder that they come from.
+    for name in (*KINDS, *LATER):
         importlib.import_module("." + name, __package__)
     return {
         "python": platform.python_version(),

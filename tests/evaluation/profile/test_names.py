@@ -52,8 +52,36 @@ def test_nothing_is_the_candidates_own_without_a_build() -> None:
 
 def test_shown_name_keeps_short_template_arguments() -> None:
     assert shown("void silu<4, float>(float const*)") == "silu<4, float>"
-    assert shown(DEMANGLED) == "at::native::vectorized_elementwise_kernel"
     assert shown("(anonymous namespace)::fused(int)") == "(anonymous namespace)::fused"
+    long = f"void mine::fused<{', '.join(['float'] * 20)}>(int)"
+    assert shown(long) == "mine::fused"
+
+
+SGEMM = "cutlass_80_simt_sgemm_256x128_8x4_nn_align1"
+SILU = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::silu_kernel("
+    "at::TensorIteratorBase&)::{lambda()#1}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul> >(int)"
+)
+TIMES = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, float, float, "
+    "at::native::binary_internal::MulFunctor<float> >, std::array<char*, 2ul> >(int)"
+)
+MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float> > >(x)"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (f"void cutlass::Kernel2<{SGEMM}>({SGEMM}::Params)", SGEMM.removesuffix("_align1")),
+        (SILU, "at::native::vectorized_elementwise_kernel<silu_kernel>"),
+        (TIMES, "at::native::vectorized_elementwise_kernel<MulFunctor>"),
+        (DEMANGLED, "at::native::vectorized_elementwise_kernel<MulFunctor>"),
+        (MEAN, "at::native::reduce_kernel<MeanOps>"),
+        ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<A<B>, C> >(P)", "cutlass::device_kernel"),
+    ],
+)
+def test_generic_kernel_of_a_library_is_shown_by_what_it_was_made_for(name: str, expected: str) -> None:
+    assert shown(name) == expected
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,9 @@ def test_counters_are_read_with_their_units() -> None:
     assert counters.time_us == 30.592
     assert (counters.dram_read_bytes, counters.dram_write_bytes) == (67_108_864, 33_500_000)
     assert counters.stored_bytes == 67_108_864
-    assert counters.moved_bytes == 2 * 67_108_864, "what is stored and still in L2 counts as moved"
+    assert counters.moved_bytes(40 << 20) == 2 * 67_108_864, "what is stored and still in L2 counts as moved"
+    assert counters.moved_bytes(10 << 20) == 67_108_864 + 33_500_000 + (10 << 20), "and no more than L2 can hold"
+    assert counters.moved_bytes(0) == 67_108_864 + 33_500_000
     assert (counters.memory_share, counters.compute_share, counters.dram_share) == (0.7825, 0.25, None)
     assert (counters.l1_hit, counters.l2_hit) == (0.125, 0.5)
     assert (counters.sectors_per_load, counters.sectors_per_store) == (16.0, None)

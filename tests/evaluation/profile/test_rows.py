@@ -16,6 +16,7 @@ from .test_ncu_parse import page
 
 SILU = KernelResources(kernel="silu(float const*, float*, long)", architecture="sm_90a", registers=40)
 BUILD = BuildReport(succeeded=True, seconds=1.0, target="sm_90a", toolchain="nvcc", resources=(SILU,))
+L2 = 50 << 20
 CEILINGS = (
     Ceiling(name="copy", value=4000.0, spread=0.01, samples=7),
     Ceiling(name="fp32", value=50_000.0, spread=0.01, samples=7),
@@ -102,7 +103,7 @@ def test_resources_alone_make_rows_without_times() -> None:
 def test_counters_give_the_share_of_the_roof_over_ncus_own_time() -> None:
     profile = gpu_profile(account(), subject="candidate", own=OwnKernels.of(BUILD))
     counted = with_counters(profile, parse(page("silu(const float *, float *, long)")))
-    row = with_ceilings(counted, CEILINGS).rows[1]
+    row = with_ceilings(counted, CEILINGS, l2_bytes=L2).rows[1]
     assert row.bytes_moved == 134_217_728
     assert row.roofline_share is not None
     assert abs(row.roofline_share - 134_217_728 / 4000.0 / 1e3 / 30.592) < 1e-9
@@ -128,7 +129,7 @@ def trace(dtype: str = "float32") -> dict[str, Any]:
 
 def test_trace_gives_the_floor_of_the_call_and_the_roof_of_a_kernel_that_does_an_operator_alone() -> None:
     profile = gpu_profile(account(), subject="candidate", own=OwnKernels.of(BUILD))
-    roofed = with_roof(profile, CEILINGS, trace=trace(), tf32=False)
+    roofed = with_roof(profile, CEILINGS, trace=trace(), tf32=False, l2_bytes=L2)
     assert (roofed.floor_us, roofed.floor_bound) == (20.0, "compute")
     gemm, silu, _ = roofed.rows
     assert (gemm.bound, gemm.roofline_share, gemm.evidence) == ("compute", 20.0 / 30.0, "torch.profiler, trace")
@@ -138,8 +139,8 @@ def test_trace_gives_the_floor_of_the_call_and_the_roof_of_a_kernel_that_does_an
 
 def test_rate_of_products_follows_type_and_tf32() -> None:
     profile = gpu_profile(account(), subject="candidate", own=OwnKernels.of(BUILD))
-    assert with_roof(profile, CEILINGS, trace=trace(), tf32=True).floor_bound == "memory"
-    half = with_roof(profile, CEILINGS, trace=trace("bfloat16"), tf32=False)
+    assert with_roof(profile, CEILINGS, trace=trace(), tf32=True, l2_bytes=L2).floor_bound == "memory"
+    half = with_roof(profile, CEILINGS, trace=trace("bfloat16"), tf32=False, l2_bytes=L2)
     assert (half.floor_us, half.floor_bound) == (15.0, "memory")
 
 
@@ -147,7 +148,9 @@ def test_kernel_that_shares_its_operator_with_another_gets_no_roof_from_the_trac
     events = [*two_calls(), event("splitk_reduce", 60.0, 2.0, external=2)]
     found = account(**timeline(events, 2, wall_us=90.0))
     profile = gpu_profile(found, subject="candidate", own=OwnKernels.of(BUILD))
-    assert all(row.roofline_share is None for row in with_roof(profile, CEILINGS, trace=trace(), tf32=False).rows)
+    assert all(
+        row.roofline_share is None for row in with_roof(profile, CEILINGS, trace=trace(), tf32=False, l2_bytes=L2).rows
+    )
 
 
 class Unexportable:

@@ -45,6 +45,7 @@ UNINITIALISED = """\
 ========= Uninitialized __global__ memory read of size 4 bytes
 =========     at void (anonymous namespace)::add<4>(float const *)+0x130
 =========     by thread (5,0,0) in block (0,0,0)
+=========     Address 0x7f241b0001e0
 ========= ERROR SUMMARY: 1 error
 """
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
@@ -59,7 +60,7 @@ def test_memcheck_names_kernel_line_and_thread_once() -> None:
     assert finding.kind == "Invalid __global__ write of size 4 bytes"
     assert (finding.kernel, finding.place) == ("bad", "kernels/bad.cu:12")
     assert finding.thread == "thread (65,0,0) in block (3,0,0)"
-    assert "out of bounds" in finding.detail
+    assert finding.detail == "out of bounds; 33 bytes after the nearest allocation, which has 448 bytes"
     assert finding.times == 2
     assert total == 36
 
@@ -78,6 +79,32 @@ def test_divergent_barrier_and_uninitialised_read_are_findings() -> None:
     )
     (read,), _ = parse(UNINITIALISED)
     assert (read.kernel, read.place) == ("(anonymous namespace)::add<4>", "")
+    assert read.detail == "", "an address alone tells nothing"
+
+
+SOURCES = ("kernels/bad.cu", "kernels/inner/sum.cu", "kernels/one/same.cuh", "kernels/two/same.cuh")
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("bad.cu", "kernels/bad.cu"),
+        ("/w/kernels/bad.cu", "kernels/bad.cu"),
+        ("sum.cu", "kernels/inner/sum.cu"),
+        ("same.cuh", "same.cuh"),
+        ("/opt/torch/Loops.cuh", "Loops.cuh"),
+    ],
+)
+def test_name_alone_means_the_source_of_that_name_where_there_is_only_one(place: str, expected: str) -> None:
+    report = MEMCHECK.replace("/tmp/cuda-tui/candidate-1/kernels/bad.cu", place)
+    (finding,), _ = parse(report, SOURCES)
+    assert finding.file == expected
+
+
+def test_both_places_of_a_race_are_paths_in_the_workspace() -> None:
+    (finding,), _ = parse(RACE.replace("/w/kernels/", ""), SOURCES)
+    assert finding.file == "kernels/inner/sum.cu"
+    assert finding.kind == "race: write against read at kernels/inner/sum.cu:30"
 
 
 def test_refused_launch_is_a_finding_and_a_probe_of_the_driver_is_none() -> None:

@@ -52,9 +52,24 @@ def test_guards_stay_in_the_excerpt() -> None:
     assert kernel.excerpt[1] == "@!P0 LDG.E.128.CONSTANT R8, desc[UR4][R2.64+0x10]"
 
 
-def test_without_a_line_the_one_with_most_instructions_is_shown() -> None:
-    (kernel,) = select(TEXT, kernel="silu", line=None).kernels
-    assert kernel.excerpt_of == kernel.lines[0].place == "kernels/silu.cu:15"
+def test_without_a_line_the_one_that_works_on_most_data_is_shown() -> None:
+    def shown(text: str) -> str:
+        (kernel,) = select(text, kernel="silu", line=None).kernels
+        return kernel.excerpt_of
+
+    assert shown(TEXT) == "kernels/silu.cu:12", "two loads, where the line of the store has more instructions"
+    assert shown(TEXT.replace("MUFU.EX2", "HMMA.16816.F32")) == "kernels/silu.cu:14"
+    assert shown(TEXT.replace("LDG.E.128.CONSTANT", "IMAD").replace("STG.E.128", "IMAD")) == "kernels/silu.cu:15"
+
+
+def test_constant_moved_by_the_half_precision_pipe_is_no_arithmetic() -> None:
+    move = "HFMA2.MMA R5, -RZ, RZ, 1.875, 0"
+    (kernel,) = select(TEXT.replace("MUFU.EX2 R5, R4", move), kernel="silu", line=14).kernels
+    assert kernel.excerpt[0] == move
+    assert "fp16" not in kernel.classes
+    assert class_of("HFMA2", " R5, R4, R3, RZ") == "fp16"
+    assert class_of("HFMA2", " R5, -RZ, R3, RZ") == "fp16"
+    assert class_of("HFMA2.MMA", " R5, -RZ, RZ, 0, 5.9604644775390625e-08") == ""
 
 
 def test_kernels_that_were_not_asked_for_are_named() -> None:
@@ -77,7 +92,7 @@ def test_long_excerpt_is_cut_and_says_so() -> None:
     text = f'.text._Z1kv:\n\t//## File "/b/kernels/k.cu", line 2\n{body}'
     (kernel,) = select(text, kernel="", line=None).kernels
     assert len(kernel.excerpt) == EXCERPT_LINES + 1
-    assert kernel.excerpt[-1] == "[19 more instructions of this line]"
+    assert kernel.excerpt[-1] == "[35 more instructions of this line]"
 
 
 def test_library_without_gpu_code_is_said_so() -> None:
@@ -94,6 +109,8 @@ def test_library_without_gpu_code_is_said_so() -> None:
         ("HMMA.16816.F32", "tensor core (HMMA)"),
         ("HGMMA.64x256x16.F32", "tensor core (HGMMA)"),
         ("SYNCS.PHASECHK.TRANS64", "barrier"),
+        ("BSYNC", ""),
+        ("WARPSYNC", "warp barrier"),
         ("LDGSTS.E.BYPASS.128", "bulk copy"),
         ("IMAD.WIDE", ""),
     ],
