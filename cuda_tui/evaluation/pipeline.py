@@ -211,9 +211,9 @@ class Evaluator:
         return verified.seeds
 
     def _measure(self, candidate: Candidate) -> Performance:
-        self._bench.quiet()
         try:
             with self._stages.stage("baselines"):
+                self._bench.quiet()
                 baselines = self._bench.baselines()
         except TooLittleMemory as problem:
             return NotMeasured(reason=str(problem))

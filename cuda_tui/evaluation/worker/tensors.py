@@ -22,9 +22,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def write_tensors(
-    tensors: "Sequence[torch.Tensor]", path: str, *, settled: bool = False
-) -> "list[dict[str, Any]]":
+def write_tensors(tensors: "Sequence[torch.Tensor]", path: str, *, settled: bool = False) -> "list[dict[str, Any]]":
     """Write the memory each tensor spans, 64-byte aligned. Returns shape, stride, dtype, offset and length of each, and
     `shift`: by how many elements the first one lies beyond a multiple of 64 bytes of its storage.
 
