@@ -38,15 +38,15 @@ def rows(done: "subprocess.CompletedProcess[str]") -> dict[str, str]:
 
 def test_each_part_has_its_row_and_failures_are_counted(tree: Path) -> None:
     (tree / "scripts" / "gpu_faults.py").write_text("print('twelve planted, twelve found')\n")
-    (tree / "scripts" / "profile_check.py").write_text("import sys\nprint('1 | 2')\nsys.exit(3)\n")
-    done = check(tree, "faults", "profile", "agreement")
+    (tree / "scripts" / "gpu_agreement.py").write_text("import sys\nprint('1 | 2')\nsys.exit(3)\n")
+    done = check(tree, "faults", "agreement", "identical")
     table = rows(done)
     assert done.returncode == 1
     assert table["faults"].startswith("ok ")
     assert table["faults"].endswith("twelve planted, twelve found")
-    assert table["profile"].startswith("FAILED (3)")
-    assert table["profile"].endswith("1 | 2")
-    assert table["agreement"].startswith("not here")
+    assert table["agreement"].startswith("FAILED (3)")
+    assert table["agreement"].endswith("1 | 2")
+    assert table["identical"].startswith("not here")
     assert (tree / "out" / "faults.log").read_text() == "twelve planted, twelve found\n"
 
 

@@ -29,6 +29,7 @@ from cuda_tui.evaluation.progress import Emit, SliceDone
 from cuda_tui.evaluation.reference import Draw, Reference
 from cuda_tui.evaluation.report import Measured, Timing
 from cuda_tui.evaluation.statistics import bootstrap_ratio, welch_ratio
+from cuda_tui.evaluation.workers import WorkerDied, WorkerFault, WorkerTimedOut
 
 PROCESSES, BATCH_PROCESSES = 4, 7
 ROUNDS, BATCH_ROUNDS, WALL_ROUNDS = 4, 6, 5
@@ -156,11 +157,17 @@ def _field(
             Process("candidate", number, _asking(process), answer)
             for number, (process, answer) in enumerate(zip(running, prepared, strict=True))
         ]
+        stack.callback(_release, baselines)
         sides = {b.name: _prepare(b, draw, changing, how, cancel=cancel) for b in baselines.ready()}
         yield Field(candidates, running, sides, draw, changing, reference, watch, emit)
-        for baseline in baselines.ready():
-            for number in range(baseline.processes):
-                baseline.ask(number, "release", cancel=cancel)
+
+
+def _release(baselines: Baselines) -> None:
+    """Free the graphs and sets of every baseline, however the measurement ended; one that is dead has none."""
+    for baseline in baselines.ready():
+        for number in range(baseline.processes):
+            with contextlib.suppress(WorkerDied, WorkerFault, WorkerTimedOut):
+                baseline.ask(number, "release")
 
 
 def _asking(running: CandidateProcess) -> Callable[..., dict[str, Any]]:

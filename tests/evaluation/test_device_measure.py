@@ -205,6 +205,14 @@ def test_wrong_output_of_a_timed_call_rejects() -> None:
     assert caught.value.code is Code.STALE_RESULT
 
 
+def test_baselines_are_freed_of_their_graphs_however_a_measurement_ends() -> None:
+    eager = SimulatedBaseline("eager", 10.0)
+    wrong = Trial(name="timed call", checks=(), passed=False, code=Code.NUM_MISMATCH, reason="out: error 1")
+    with pytest.raises(Rejected):
+        run(SimulatedCandidate(us=10.0), eager, reference=SimulatedReference(wrong))
+    assert eager.released == 2
+
+
 def test_mode_with_graphs_of_its_own_is_shown_by_wall_time_alone() -> None:
     alone = {"not_capturable": "", "graph": None}
     found, _ = run(

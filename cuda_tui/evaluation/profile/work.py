@@ -29,7 +29,7 @@ def by_operator(trace: dict[str, Any], times: Mapping[str, float]) -> dict[str, 
     """
     found: dict[str, Work] = {}
     for node in trace["nodes"]:
-        name = node["op"].split(".")[1]
+        name = _short(node["op"])
         dtype = node["outputs"][0].get("dtype", "float32") if node["outputs"] else "float32"
         listed = max((name, *SAME_WORK.get(name, ())), key=lambda alias: times.get(alias, 0.0))
         before = found.get(listed, Work(0, 0, {}))
@@ -39,6 +39,11 @@ def by_operator(trace: dict[str, Any], times: Mapping[str, float]) -> dict[str, 
             before.flop_by_dtype | {dtype: before.flop_by_dtype.get(dtype, 0) + node["flop"]},
         )
     return found
+
+
+def _short(op: str) -> str:
+    """`softmax` of "aten.softmax.int"; what has no namespace, such as "getitem", as it is."""
+    return op.split(".")[1] if "." in op else op
 
 
 def flop_by_dtype(trace: dict[str, Any]) -> dict[str, int]:

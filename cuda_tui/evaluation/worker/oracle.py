@@ -40,7 +40,7 @@ class Service:
         self.pools: dict[str, compare.Pool] = {}
         self.stacks: dict[str, Stack] = {}
         self.timer: timing.Timer
-        self.bench: Bench
+        self.bench: Bench | None = None
         self._first: list[torch.Tensor] | None = None
         self._vary = True
         self._draw_there = gpu.is_gpu(self.device)
@@ -382,15 +382,18 @@ class Service:
 
     def graph_slice(self, seed: int, record: bool) -> "dict[str, Any]":
         """One slice of replays."""
+        assert self.bench is not None
         return self.bench.graph.slice(seed, record=record)
 
     def batch(self, seed: int) -> "dict[str, Any]":
         """One batch of calls as called."""
+        assert self.bench is not None
         return self.bench.batch.run(seed)
 
     def release(self) -> "dict[str, Any]":
-        """Free what was made ready."""
-        self.bench.close()
+        """Free what was made ready, if anything was."""
+        if self.bench is not None:
+            self.bench.close()
         return {}
 
     def rewrite(self, name: str, changing: "list[bool]", made_from: "dict[str, int]") -> "dict[str, Any]":
