@@ -24,7 +24,7 @@ class GraphSliceAnswer(Record):
 
     spans_us: list[float]
     total_ns: int
-    foreign_ticks: int
+    foreign_us: int
     probe_us: float
 
 

@@ -24,7 +24,7 @@ from cuda_tui.evaluation.answers import (
     StateAnswer,
 )
 from cuda_tui.evaluation.reference import Draw, Reference
-from cuda_tui.evaluation.report import BuildReport, Code
+from cuda_tui.evaluation.report import BuildReport, Code, Trial
 from cuda_tui.evaluation.runtime import Runtime
 from cuda_tui.evaluation.timed import Positions, Timed
 from cuda_tui.evaluation.workers import Worker, WorkerDied, WorkerFault, WorkerTimedOut
@@ -43,6 +43,14 @@ class Rejected(Exception):
         self.code = code
         self.reason = reason
         self.refusal = refusal  # the candidate's own words, where it raised and its process is as good as before
+
+
+def accept_timed(trial: Trial) -> None:
+    """Raise Rejected where the output of a timed call is wrong: untimed ones were right."""
+    if not trial.passed:
+        stale = trial.code in (None, Code.NUM_MISMATCH, Code.PRECISION, Code.NONFINITE)
+        code = Code.STALE_RESULT if stale or trial.code is None else trial.code
+        raise Rejected(code, f"the output of a timed call is wrong: {trial.reason}")
 
 
 class Candidate:

@@ -52,8 +52,9 @@ class Process:
     slices_us: list[float] = field(default_factory=list)
     walls_us: list[float] = field(default_factory=list)
     probes_us: list[float] = field(default_factory=list)
-    foreign_ticks: int = 0
+    foreign_us: int = 0
     dropped: int = 0
+    recorded_us: float = 0.0  # of recorded slices, with all that stands between their windows
 
     def slice(self, *, record: bool, pause_s: float) -> tuple[float, int]:
         """The median of one undisturbed slice in microseconds a call, and the seed that its inputs were made from."""
@@ -67,7 +68,8 @@ class Process:
             spans = sorted(answer["spans_us"])
             median_us = statistics.median(spans)
             if record:
-                self.foreign_ticks += answer["foreign_ticks"]
+                self.foreign_us += answer["foreign_us"]
+                self.recorded_us += answer["total_ns"] / 1e3
                 self.probes_us.append(answer["probe_us"])
             if not record or spans[int(0.9 * len(spans))] <= SPREAD * median_us or attempt == SLICE_TRIES - 1:
                 break
@@ -158,7 +160,7 @@ def _field(
             for number, (process, answer) in enumerate(zip(running, prepared, strict=True))
         ]
         stack.callback(_release, baselines)
-        sides = {b.name: _prepare(b, draw, changing, how, cancel=cancel) for b in baselines.ready()}
+        sides = {b.name: _prepare(b, draw, changing, how, most=count, cancel=cancel) for b in baselines.ready()}
         yield Field(candidates, running, sides, draw, changing, reference, watch, emit)
 
 
@@ -179,11 +181,11 @@ def _asking(running: CandidateProcess) -> Callable[..., dict[str, Any]]:
 
 
 def _prepare(
-    baseline: Baseline, draw: Draw, changing: list[bool], how: str, *, cancel: threading.Event | None
+    baseline: Baseline, draw: Draw, changing: list[bool], how: str, *, most: int, cancel: threading.Event | None
 ) -> list[Process]:
     how = "batch" if baseline.wall_only else how
     processes = []
-    for number in range(baseline.processes):
+    for number in range(min(baseline.processes, most)):
         answer = baseline.ask(
             number, "prepare_on_gpu", calls=200, cancel=cancel, seed=draw.seed, changing=changing, how=how
         )
@@ -221,7 +223,8 @@ def _by_graphs(field_: Field, baselines: Baselines) -> Measured:
         if field_.watch.power_limited and not field_.pause_s:
             field_.pause_s = POWER_PAUSE_S
             notes.append("the GPU reached its power limit: 200 ms of rest before each slice")
-    checks.check_company(field_.candidates, eager)
+    checks.check_small_outputs(field_)
+    checks.check_company(field_.candidates, eager, clock_is_steady=not field_.watch.power_limited)
     walls = _walls(field_)
     ratios = tuple(bootstrap_ratio(name, [list(pairs) for pairs in logs[name]]) for name in captured)
     for name, processes in field_.baselines.items():
@@ -277,7 +280,11 @@ def _slice(field_: Field, process: Process, record: bool) -> tuple[float, int]:
 
 
 def _by_batches(field_: Field, baselines: Baselines, why: str) -> Measured:
-    names = [name for name, processes in field_.baselines.items() if not _is_wall_only(baselines, name)]
+    names = [
+        name
+        for name, processes in field_.baselines.items()
+        if len(processes) > 1 and not _is_wall_only(baselines, name)
+    ]
     for round_number in range(-1, BATCH_ROUNDS):
         for process in field_.candidates:
             partners = [field_.baselines[name][process.number :][:1] for name in names]
@@ -289,6 +296,7 @@ def _by_batches(field_: Field, baselines: Baselines, why: str) -> Measured:
                     field_.told(side, answer["event_us"])
             if round_number == BATCH_ROUNDS - 1:
                 checks.check_batch(field_, process, seed)
+    checks.check_small_outputs(field_)
     walls = _walls(field_)
     ratios = tuple(
         welch_ratio(name, _medians(field_.baselines[name]), _medians(field_.candidates), margin=BATCH_MARGIN)
@@ -356,7 +364,7 @@ def _timing(processes: list[Process], calls: int, note: str = "") -> Timing:
     slices = sum(len(process.slices_us) for process in processes)
     return Timing(
         name=processes[0].name,
-        process_medians_us=tuple(statistics.median(process.slices_us) for process in processes),
+        process_medians_us=tuple(_medians(processes)),
         calls=slices * calls * (processes[0].prepared.graph.replays - 1 if processes[0].prepared.graph else 1),
         slices=slices,
         dropped_slices=sum(process.dropped for process in processes),

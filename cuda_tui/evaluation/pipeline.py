@@ -11,6 +11,7 @@ import msgspec
 from cuda_tui.errors import Cancelled
 from cuda_tui.evaluation import device_measure, policy, profiler
 from cuda_tui.evaluation import measure as measuring
+from cuda_tui.evaluation.baselines import Baselines
 from cuda_tui.evaluation.bench import LEASE_WAIT_S, Bench
 from cuda_tui.evaluation.build import vectorisation
 from cuda_tui.evaluation.build.build import Builder
@@ -30,6 +31,7 @@ from cuda_tui.evaluation.report import (
     BuildReport,
     Code,
     Flag,
+    Measured,
     NotMeasured,
     Performance,
     Profile,
@@ -39,6 +41,7 @@ from cuda_tui.evaluation.report import (
 from cuda_tui.evaluation.runtime import Interpreter
 from cuda_tui.evaluation.stages import Stages
 from cuda_tui.evaluation.verify import verify
+from cuda_tui.evaluation.workers import WorkerDied, WorkerFault, WorkerTimedOut
 from cuda_tui.gpu import lease
 from cuda_tui.words import counted
 from cuda_tui.workspace.data import version
@@ -215,8 +218,15 @@ class Evaluator:
             with self._stages.stage("baselines"):
                 self._bench.quiet()
                 baselines = self._bench.baselines()
+            return self._timed(candidate, baselines)
         except TooLittleMemory as problem:
             return NotMeasured(reason=str(problem))
+        except (WorkerFault, WorkerDied, WorkerTimedOut) as fault:
+            # The candidate's own faults are verdicts; what arrives here is a baseline's.
+            self._bench.reset_baselines()
+            return NotMeasured(reason=f"a baseline failed while it was timed: {fault}"[:500])
+
+    def _timed(self, candidate: Candidate, baselines: Baselines) -> Measured:
         sides = (candidate, self._reference, baselines)
         with (
             self._stages.stage("measure") as say,

@@ -195,12 +195,17 @@ class Reference:
         checks = tuple(_check(row) for row in found["checks"])
         return Trial(name="gradients", checks=checks, passed=code is None, code=code, reason=found["reason"])
 
-    def check_stacks(self) -> Trial | None:
-        """The small outputs over all draws since the last call."""
+    def forget_stacks(self) -> None:
+        """Drop small outputs that a rejected or cancelled candidate left: they are not the next one's."""
+        self.ask("check_stacks")
+
+    def check_stacks(self, *, timed: bool = False) -> Trial | None:
+        """The small outputs over all draws since the last call; those of timed calls say nothing of the task."""
         rows = self.ask("check_stacks")["rows"]
         if not rows:
             return None
-        self.weak.update(row["output"] for row in rows if row["weak"])
+        if not timed:
+            self.weak.update(row["output"] for row in rows if row["weak"])
         checks = tuple(_check(row) for row in rows)
         failed = next((row for row in rows if not row["passed"]), None)
         trial = Trial(

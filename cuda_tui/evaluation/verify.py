@@ -122,6 +122,7 @@ def verify(
     """
     began = time.monotonic()
     drawn = pool.take(cancel)
+    reference.forget_stacks()
     made: list[Draw] = []
     flags: dict[str, Flag] = {}
     trials: list[Trial] = []

@@ -42,7 +42,7 @@ class Simulated:
 
     def graph_slice(self, seed: int, record: bool) -> dict[str, Any]:
         spans = [self._one() * 1e-3 for _ in range(6)]  # thousandths, so that a slice fits into no time at all
-        return {"spans_us": spans, "total_ns": 1, "foreign_ticks": self.ticks, "probe_us": self.probe}
+        return {"spans_us": spans, "total_ns": 1, "foreign_us": self.ticks, "probe_us": self.probe}
 
     def batch(self, seed: int) -> dict[str, Any]:
         return {"event_us": self._one(), "wall_us": 3 * self._one(), "total_ns": 1}
@@ -124,6 +124,7 @@ class SimulatedReference:
         self.trial = trial or Trial(name="timed call", checks=(), passed=True)
         self.rewritten: list[dict[str, int]] = []
         self.spent = 0
+        self.stacked: Trial | None = None
 
     def draw(self, *, cancel: threading.Event | None) -> Any:
         return type("Draw", (), {"name": "draw-1", "seed": 5})()
@@ -134,6 +135,9 @@ class SimulatedReference:
     def ask(self, operation: str, **fields: Any) -> dict[str, Any]:
         self.rewritten.append(fields["made_from"])
         return {}
+
+    def check_stacks(self, *, timed: bool) -> Trial | None:
+        return self.stacked
 
     def compare(self, draw: object, outputs: Path, answer: dict[str, Any], *, label: str) -> Trial:
         return self.trial
@@ -205,6 +209,14 @@ def test_wrong_output_of_a_timed_call_rejects() -> None:
     assert caught.value.code is Code.STALE_RESULT
 
 
+def test_small_outputs_of_timed_calls_are_judged_together() -> None:
+    reference = SimulatedReference()
+    reference.stacked = Trial(name="small", checks=(), passed=False, code=Code.NUM_MISMATCH, reason="out: error 1")
+    with pytest.raises(Rejected) as caught:
+        run(SimulatedCandidate(us=10.0), SimulatedBaseline("eager", 10.0), reference=reference)
+    assert caught.value.code is Code.STALE_RESULT
+
+
 def test_baselines_are_freed_of_their_graphs_however_a_measurement_ends() -> None:
     eager = SimulatedBaseline("eager", 10.0)
     wrong = Trial(name="timed call", checks=(), passed=False, code=Code.NUM_MISMATCH, reason="out: error 1")
@@ -266,11 +278,35 @@ def test_programmatic_launches_are_noted_and_memory_copies_are_fine_where_eager_
 
 def test_threads_and_kernels_beside_the_timed_graph_are_rejected() -> None:
     eager = [process(prepared(), probes_us=[3.0, 3.01])]
-    check_company([process(prepared(), probes_us=[3.02], foreign_ticks=1)], eager)
+    check_company([process(prepared(), probes_us=[3.02], foreign_us=100, recorded_us=1e5)], eager)
     with pytest.raises(Rejected, match="other threads"):
-        check_company([process(prepared(), probes_us=[3.0], foreign_ticks=38)], eager)
+        check_company([process(prepared(), probes_us=[3.0], foreign_us=380_000, recorded_us=1e6)], eager)
     with pytest.raises(Rejected, match="something else"):
         check_company([process(prepared(), probes_us=[3.3])], eager)
+
+
+def test_kernel_beside_the_graph_says_nothing_while_the_clock_is_held_down() -> None:
+    eager = [process(prepared(), probes_us=[3.0])]
+    check_company([process(prepared(), probes_us=[3.6])], eager, clock_is_steady=False)
+
+
+def test_measurement_by_graphs_after_one_by_batches_uses_as_many_baselines_as_it_needs() -> None:
+    refusing = {"not_capturable": "it synchronises", "graph": None}
+    eager = SimulatedBaseline("eager", 10.0)
+    run(SimulatedCandidate(us=10.0, answer=refusing), eager)
+    assert eager.processes == device_measure.BATCH_PROCESSES
+    found, _ = run(SimulatedCandidate(us=10.0), eager)
+    assert found.clock == "graph"
+    assert len(found.baselines[0].process_medians_us) == device_measure.PROCESSES
+
+
+def test_baseline_of_one_process_has_no_interval_and_is_shown_by_wall_time() -> None:
+    refusing = {"not_capturable": "it synchronises", "graph": None}
+    alone = SimulatedBaseline("compile max-autotune", 9.0)
+    alone.workers = alone.workers[:1]
+    found, _ = run(SimulatedCandidate(us=10.0, answer=refusing), SimulatedBaseline("eager", 10.0), alone)
+    assert [ratio.baseline for ratio in found.ratios] == ["eager"]
+    assert "compile max-autotune" in [timing.name for timing in found.wall]
 
 
 def test_spans_that_do_not_fit_into_the_slice_are_no_times() -> None:

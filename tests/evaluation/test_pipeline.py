@@ -303,3 +303,33 @@ def test_killed_controller_leaves_no_process(room: Room, tmp_path: Path) -> None
     deadline = time.monotonic() + 3
     while survivors := marked(mark):
         assert time.monotonic() < deadline, f"still there: {survivors}"
+
+
+MEAN = """
+import torch
+
+
+class {name}(torch.nn.Module):
+    def forward(self, x):
+        {extra}
+        return x.mean()
+{inputs}"""
+LATER = "self.calls = getattr(self, 'calls', 0) + 1; x = x * 3 if self.calls > 60 else x"
+
+
+def test_wrong_small_output_of_one_candidate_is_not_held_against_the_next(
+    tmp_path: Path, interpreter: Interpreter
+) -> None:
+    inputs = "\n\ndef get_inputs():\n    return [torch.randn(64, 64) + torch.randn(())]\n"
+    source = MEAN.format(name="Model", extra="", inputs=inputs)
+    workspace = Workspace.create(tmp_path / "w", task=Task(name="mean"), model_source=source.encode())
+    evaluator = Evaluator(workspace, interpreter=interpreter)
+    try:
+        model_new = workspace.root / "model_new.py"
+        model_new.write_text(MEAN.format(name="ModelNew", extra=LATER, inputs=""))
+        assert evaluator.evaluate().code is Code.STALE_RESULT
+        model_new.write_text(MEAN.format(name="ModelNew", extra="", inputs=""))
+        report = evaluator.evaluate(stop_after="verify")
+        assert report.verdict is Verdict.PASSED, report.message
+    finally:
+        evaluator.close()

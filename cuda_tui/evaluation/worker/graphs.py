@@ -8,7 +8,6 @@ docs/measuring.md.
 """
 
 import contextlib
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 
 from . import device as gpu
-from . import driver, precise, tensors, trees
+from . import driver, loading, precise, tensors, trees
 from .loading import Fault
 
 MIN_SETS, MAX_SETS = 3, 64
@@ -27,10 +26,11 @@ WARM_CALLS = 3
 SPIN_US = 100.0
 SLICE_MS = 30.0  # longer slices are power-limited where the work is heavy
 REPLAYS, LEAST_REPLAYS = 7, 3  # the first one of a slice is dropped
-MEMORY_SHARE = 0.1  # of the device's memory, for one process's sets and held outputs
+MEMORY_SHARE = 0.03  # of the device's memory, for one process's sets and held outputs
 ROW_ALIGNMENT = 512  # bytes, as torch's own allocations
 PROBE_ELEMENTS, PROBE_CALLS = 1 << 20, 20
 _clock, _Random = time.perf_counter_ns, random.Random
+_process_time, _thread_time = time.process_time_ns, time.thread_time_ns
 
 Arguments = Callable[["list[torch.Tensor]"], "tuple[tuple[Any, ...], dict[str, Any]]"]
 
@@ -57,21 +57,13 @@ class Slab:
         ]
 
     def rewrite(self, chance: "random.Random") -> None:
-        """New content in all places: the first content, turned round by a random step, each place scaled by its own
-        factor of 3/4 to 1. Signs, zeros, infinities and the range stay; integers are turned only."""
+        """New content in every place: the first content, turned round by a step of the place's own and scaled by a
+        factor of its own, 3/4 to 1. Signs, zeros, infinities and the range stay; integers are turned only."""
         if not self._changing:
             return
         span = self._base.numel()
-        step, factors = _chances(chance, span, len(self.places))
-        parts = ((self._rows[:, : span - step], self._base[step:]), (self._rows[:, span - step :], self._base[:step]))
-        if not self._floating:
-            for rows, source in parts:
-                rows.copy_(source.expand_as(rows))
-            return
-        scale = _queued(factors, self._base)[:, None]
-        for rows, source in parts:
-            if source.numel():
-                torch.mul(source, scale, out=rows)
+        for row, (step, factor) in zip(self._rows, _chances(chance, span, len(self.places)), strict=True):
+            _turn(self._base, row, step, factor)
 
 
 class Sets:
@@ -91,10 +83,16 @@ class Sets:
             slab.rewrite(_Random(f"{seed}:{replay}:{number}"))
 
 
-def _queued(values: "list[float]", like: torch.Tensor) -> torch.Tensor:
-    """Numbers as a tensor beside another one, without waiting for the stream."""
-    made = torch.tensor(values, dtype=like.dtype, device="cpu")
-    return made.pin_memory().to(like.device, non_blocking=True) if gpu.is_gpu(like.device) else made
+def _turn(source: torch.Tensor, target: torch.Tensor, step: int, factor: float) -> None:
+    """Write `source` into `target`, turned round by some elements; floating numbers scaled as well."""
+    size = source.numel()
+    for place, part in ((target[: size - step], source[step:]), (target[size - step :], source[:step])):
+        if not part.numel():
+            continue
+        if source.is_floating_point() and source.element_size() > 1:  # 8-bit floats have no product
+            torch.mul(part, factor, out=place)
+        else:
+            place.copy_(part)
 
 
 def rewritten(
@@ -108,16 +106,14 @@ def rewritten(
         if not change or not copy.numel():
             continue
         flat = tensors.memory_of(copy)
-        step, factors = _chances(_Random(f"{seed}:{replay}:{index}"), flat.numel(), sets)
-        turned = torch.roll(flat, -step)
-        factor = torch.tensor(factors[number], dtype=flat.dtype, device=flat.device) if flat.is_floating_point() else 1
-        flat.copy_(turned * factor)
+        step, factor = _chances(_Random(f"{seed}:{replay}:{index}"), flat.numel(), sets)[number]
+        _turn(flat.clone(), flat, step, factor)
     return made
 
 
-def _chances(chance: "random.Random", span: int, sets: int) -> "tuple[int, list[float]]":
-    """By how many elements the content is turned, and each place's factor."""
-    return chance.randrange(span), [chance.uniform(0.75, 1.0) for _ in range(sets)]
+def _chances(chance: "random.Random", span: int, sets: int) -> "list[tuple[int, float]]":
+    """For each place: by how many elements its content is turned, and its factor."""
+    return [(chance.randrange(span), chance.uniform(0.75, 1.0)) for _ in range(sets)]
 
 
 class GraphTimer:
@@ -130,25 +126,29 @@ class GraphTimer:
         self._device = given[0].device if given else torch.device("cuda", torch.cuda.current_device())
         self._stream = torch.cuda.Stream(self._device)
         self._pool = torch.cuda.graph_pool_handle()
-        output_bytes, call_us = self._try(given)
+        output_bytes, call_us, mutates = self._try(given)
         self.sets, self.calls = plan(
             sum(tensors.span(tensor) * tensor.element_size() for tensor in given), output_bytes, call_us,
             l2_bytes=torch.cuda.get_device_properties(self._device).L2_cache_size,
             memory_bytes=MEMORY_SHARE * torch.cuda.mem_get_info(self._device)[1],
         )  # fmt: skip
+        if mutates:  # one call a set: a second one would begin from what the first one left
+            self.calls = self.sets
         self.replays = replays_for(self.calls * call_us)
         self._inputs = Sets(given, self.sets, changing)
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self.outputs: list[Any] = []
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         self._chain = self._build()
+        self._own_outputs = self._poisonable()
         self._probe = _Probe(self._device, self._stream)
         self.audit = self._chain.audit()
         self._last: tuple[int, int] = (0, 0)  # seed and number of the last replay
         self._busy_us = SPIN_US
 
-    def _try(self, given: "list[torch.Tensor]") -> "tuple[int, float]":
-        """Warm up on a stream of our own; bytes of the outputs and microseconds of a call, from events."""
+    def _try(self, given: "list[torch.Tensor]") -> "tuple[int, float, bool]":
+        """Warm up on a stream of our own. Bytes of the outputs, microseconds of a call by events, and whether the call
+        changes its inputs."""
         copies = [precise.clone_strided(tensor) for tensor in given]
         args, kwargs = self._arguments(copies)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -163,7 +163,8 @@ class GraphTimer:
             torch.cuda.synchronize(self._device)
         outputs = trees.flatten(result).tensors
         size = sum(tensors.span(tensor) * tensor.element_size() for tensor in outputs)
-        return size, max(start.elapsed_time(end) * 1000 / WARM_CALLS, 0.5)
+        mutates = not all(map(torch.equal, copies, given))  # NaN makes it true, which costs nothing but calls
+        return size, max(start.elapsed_time(end) * 1000 / WARM_CALLS, 0.5), mutates
 
     @contextlib.contextmanager
     def _on_stream(self) -> "Iterator[None]":
@@ -190,10 +191,22 @@ class GraphTimer:
         except driver.DriverError as error:
             raise NotCapturable(f"its graphs cannot be chained: {error}") from None
 
+    def _poisonable(self) -> "list[torch.Tensor]":
+        """The outputs' memory that is theirs alone. A model may return an input, or a part of its state."""
+        state = loading.named_state(self._call).values() if isinstance(self._call, torch.nn.Module) else ()
+        others = {_storage(tensor) for number in range(self.sets) for tensor in self._inputs.tensors(number)}
+        others |= {_storage(tensor) for tensor in state}
+        found = [tensor for output in self.outputs for tensor in trees.flatten(output).tensors]
+        return [
+            tensors.memory_of(tensor)
+            for tensor in found
+            if tensor.device == self._device and tensor.numel() and _storage(tensor) not in others
+        ]
+
     def slice(self, seed: int, *, record: bool = True) -> "dict[str, Any]":
         """Microseconds a call of each replay but the first, with what else the slice tells."""
         spans: list[float] = []
-        foreign = _foreign_ticks()
+        foreign = _foreign_us()
         began = _clock()
         with torch.cuda.stream(self._stream):
             for replay in range(self.replays if record else 2):
@@ -202,15 +215,13 @@ class GraphTimer:
         return {
             "spans_us": spans[1:],
             "total_ns": _clock() - began,
-            "foreign_ticks": _foreign_ticks() - foreign,
+            "foreign_us": _foreign_us() - foreign,
             "probe_us": probe_us,
         }
 
     def _replay(self, seed: int, replay: int) -> float:
-        for output in self.outputs:
-            for tensor in trees.flatten(output).tensors:
-                if tensor.device == self._device:
-                    gpu.blank(tensor.data)
+        for tensor in self._own_outputs:
+            gpu.blank(tensor)
         gpu.spin(self._busy_us)
         queued = _clock()
         self._inputs.rewrite(seed, replay)
@@ -335,15 +346,13 @@ def _summed(audits: "list[dict[str, Any]]") -> "dict[str, Any]":
     }
 
 
-def _foreign_ticks() -> int:
-    """Processor ticks that this process's other threads have used so far."""
-    total, own = 0, os.readlink("/proc/self")  # not getpid: the mounted /proc may be an outer one
-    for name in os.listdir("/proc/self/task"):
-        if name != own:
-            with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/self/task/{name}/stat") as handle:
-                fields = handle.read().rpartition(")")[2].split()
-                total += int(fields[11]) + int(fields[12])
-    return total
+def _foreign_us() -> int:
+    """Processor time of this process's other threads so far, ended ones too, in microseconds."""
+    return (_process_time() - _thread_time()) // 1000
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 class BatchTimer:
@@ -361,7 +370,13 @@ class BatchTimer:
         self._last_seed = 0
         self.run(0)
         once_us = max(self.run(0)["wall_us"], 1.0)
-        self.calls = int(max(MIN_SETS, min(200, 5000 / once_us)))
+        if self._unchanged(given, changing):  # else one call a set: a second one begins from what the first one left
+            self.calls = int(max(MIN_SETS, min(200, 5000 / once_us)))
+
+    def _unchanged(self, given: "list[torch.Tensor]", changing: "list[bool]") -> bool:
+        """Whether the batch just run left the inputs of its first set as they were written."""
+        meant = rewritten(given, changing, sets=MIN_SETS, number=0, seed=0, replay=0)
+        return all(map(torch.equal, meant, self._sets.tensors(0)))
 
     def run(self, seed: int) -> "dict[str, Any]":
         """Microseconds a call by events and by the wall clock, of one batch on rewritten inputs."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import trees
+from . import precise, trees
 
 
 class Fault(Exception):
@@ -179,7 +179,8 @@ def vary_constant(first: "list[torch.Tensor]", second: "list[torch.Tensor]", see
         same = before.shape == after.shape and before.is_floating_point() and torch.equal(before, after)
         if same and after.numel() > 1:
             order = torch.randperm(after.numel(), generator=generator).to(after.device)
-            after = after.reshape(-1)[order].reshape(after.shape)
+            permuted = after.reshape(-1)[order].reshape(after.shape)
+            after = precise.clone_strided(after).copy_(permuted)  # in the layout that the person's inputs have
         varied.append(after)
     return varied
 

@@ -394,6 +394,8 @@ class Service:
         """Free what was made ready, if anything was."""
         if self.bench is not None:
             self.bench.close()
+            self.bench = None
+            torch.cuda.empty_cache()
         return {}
 
     def rewrite(self, name: str, changing: "list[bool]", made_from: "dict[str, int]") -> "dict[str, Any]":

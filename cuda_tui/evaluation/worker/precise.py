@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import tensors
+
 LOW = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 LOW |= {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 
@@ -32,6 +34,9 @@ def as_double(tensor: torch.Tensor) -> torch.Tensor:
 def clone_strided(tensor: torch.Tensor, dtype: "torch.dtype | None" = None) -> torch.Tensor:
     """A private copy with the same strides and no gradient; overlapping ones (expanded) become dense."""
     result = torch.empty_strided(tensor.shape, _dense(tensor), dtype=dtype or tensor.dtype, device=tensor.device)
+    memory = tensors.memory_of(result)
+    if memory.numel() != result.numel():
+        memory.zero_()  # gaps of a slice: they travel with it, and must be the same on both sides
     return result.copy_(tensor.detach())
 
 

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from cuda_tui.evaluation.worker import precise
 from cuda_tui.evaluation.worker.graphs import MAX_SETS, MIN_SETS, Sets, plan, replays_for, rewritten
 from cuda_tui.evaluation.worker.tensors import span
 
@@ -21,6 +22,23 @@ def test_input_that_the_oracle_makes_anew_is_the_one_that_the_timed_call_had() -
         for mine, theirs in zip(made, sets.tensors(number), strict=True):
             assert torch.equal(mine, theirs)
             assert mine.stride() == theirs.stride()
+
+
+def test_slice_of_a_wider_tensor_is_made_anew_with_its_gaps() -> None:
+    given = [torch.randn(8, 30)[:, ::3], torch.randn(5, 12).chunk(3, -1)[1]]
+    written = [precise.clone_strided(tensor) for tensor in given]  # what travels to the candidate
+    sets = Sets(written, 3, [True, True])
+    sets.rewrite(5, 1)
+    for number in range(3):
+        made = rewritten(given, [True, True], sets=3, number=number, seed=5, replay=1)
+        assert all(map(torch.equal, made, sets.tensors(number)))
+
+
+def test_places_differ_by_more_than_a_factor() -> None:
+    sets = Sets([torch.rand(1000) + 0.5], 2, [True])
+    sets.rewrite(3, 0)
+    ratio = sets.tensors(1)[0] / sets.tensors(0)[0]
+    assert float(ratio.std()) > 0.05
 
 
 def test_rewriting_changes_what_may_change_and_keeps_the_range() -> None:

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from cuda_tui.evaluation.worker import loading, precise
-from cuda_tui.evaluation.worker.loading import load_state, named_state, redraw_state, split_arguments, tied_names
+from cuda_tui.evaluation.worker.loading import (
+    load_state,
+    named_state,
+    redraw_state,
+    split_arguments,
+    tied_names,
+    vary_constant,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +166,11 @@ def test_functions_and_classes_of_a_file_are_described() -> None:
     assert [(row["name"], row["required"]) for row in found["classes"]] == [("Net", ["a"])]
     assert found["functions"] == ["get_inputs"]
     assert found["values"] == ["batch"]
+
+
+def test_constant_input_is_varied_in_its_own_layout() -> None:
+    first = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    varied = vary_constant([first], [first.clone(memory_format=torch.preserve_format)], 7)[0]
+    assert varied.stride() == first.stride()
+    assert not torch.equal(varied, first)
+    assert torch.equal(varied.flatten().sort().values, first.flatten().sort().values)
