@@ -125,7 +125,7 @@ def test_cuda_blocks_compile_for_two_architectures(skill: Path, tmp_path: Path) 
     flags = ["-O3", "-std=c++17", "--expt-relaxed-constexpr", "-Werror=all-warnings"]  # the workspace's, and warnings
     for name in files:
         if name.endswith(".cu"):
-            succeed(["nvcc", *flags, *codes, "-c", name, "-o", "out.o"], tmp_path)
+            succeed(["nvcc", "--threads=2", *flags, *codes, "-c", name, "-o", "out.o"], tmp_path)
 
 
 CHECK_MATH = """

@@ -42,7 +42,7 @@ def test_kernel_compiles_for_sm_80_and_sm_90(name: str, form: str, tmp_path: Pat
         (tmp_path / Path(path).name).write_text(text)
     assert NVCC is not None
     targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ("80", "90")]
-    command = [NVCC, "-O1", "-std=c++17", *targets, "-Werror=all-warnings", "-c", "op.cu", "-o", "op.o"]
+    command = [NVCC, "--threads=2", "-O1", "-std=c++17", *targets, "-Werror=all-warnings", "-c", "op.cu", "-o", "op.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

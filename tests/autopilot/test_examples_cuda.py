@@ -89,7 +89,19 @@ def test_emitted_cuda_compiles_for_sm_80_and_sm_90(example: str, tmp_path: Path)
     assert NVCC is not None
     targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ("80", "90")]
     for name in kernels:
-        command = [NVCC, "-O1", "-std=c++17", *targets, "-Ikernels", "-Werror=all-warnings", "-c", name, "-o", "op.o"]
+        command = [
+            NVCC,
+            "--threads=2",
+            "-O1",
+            "-std=c++17",
+            *targets,
+            "-Ikernels",
+            "-Werror=all-warnings",
+            "-c",
+            name,
+            "-o",
+            "op.o",
+        ]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
 
