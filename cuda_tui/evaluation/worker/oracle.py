@@ -10,10 +10,11 @@ import torch
 from . import compare, forms, loading, precise, profiling, settings, tensors, timing, trees
 from . import device as gpu
 from .answers import alias_problem, layout_problem, same, sprinkle, words
+from .graphs import rewritten
 from .loading import Fault
 from .referring import Draw, Pair
 from .settings import Snapshot
-from .timed_on_gpu import Bench, rewritten
+from .timed_on_gpu import Bench
 
 
 @dataclass

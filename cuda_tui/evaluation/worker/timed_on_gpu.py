@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 
-from .graphs import Arguments, BatchTimer, GraphTimer, NotCapturable, rewritten
-
-__all__ = ["Bench", "rewritten"]
+from .batches import BatchTimer
+from .graphs import Arguments, GraphTimer, NotCapturable
 
 
 class Bench:
