@@ -1,4 +1,4 @@
-"""Time of a call on a GPU in queued batches, launches and Python included: as called, and where no graph can be made."""
+"""Time of a call on a GPU in queued batches, launches and Python included; also where no graph can be made."""
 
 import time
 from collections.abc import Callable
